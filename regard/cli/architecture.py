@@ -43,13 +43,7 @@ def describe(recipe: Recipe, length: int | None = None) -> Architecture:
     from regard.models.count import cost
     from regard.models.recipe import build_empty
 
-    model = build_empty(recipe.model)
-    longest = model.longest()
-    if length is not None and longest is not None and length > longest and model.image is None:
-        raise InputError(
-            f"--length {length}: this model has positions for {longest} tokens; give it more, or count fewer"
-        )
-    return Architecture(to_table(recipe), cost(model, length), written_for(recipe.model))
+    return Architecture(to_table(recipe), cost(build_empty(recipe.model), length), written_for(recipe.model))
 
 
 def open_recipe(recipe: str, overrides: list[str]) -> Recipe:

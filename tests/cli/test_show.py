@@ -88,13 +88,6 @@ def test_showing_a_recipe_of_the_package_does_not_import_torch(options):
     assert done.stdout.splitlines()[-1] == "False"
 
 
-def test_more_tokens_than_positions_are_not_counted():
-    with pytest.raises(InputError, match="^--length 1025: this model has positions for 1024 tokens; "):
-        describe(open_recipe("gpt2", []), 1025)
-    assert describe(open_recipe("gpt2", []), 1024).cost.length == 1024
-    assert describe(open_recipe("writer", []), 5000).cost.length == 5000
-
-
 def test_the_folder_of_another_program_is_named(tmp_path: Path):
     for name in ("model.bin", "config.json"):
         (tmp_path / name).write_text("{}")
