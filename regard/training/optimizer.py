@@ -22,10 +22,13 @@ Group = dict[str, Any]
 
 
 class Optimizer:
-    """The optimizers of a model's parameters as one; each group knows its `peak` rate."""
+    """The optimizers of a model's parameters as one; each group knows its `peak` rate, by default its first one."""
 
     def __init__(self, model: nn.Module, parts: list[torch.optim.Optimizer]) -> None:
         self.parts = parts
+        for group in (group for part in parts for group in part.param_groups):
+            if "peak" not in group:
+                group["peak"] = float(group["lr"])
         self.names: dict[Tensor, str] = {parameter: name for name, parameter in _parameters(model).items()}
 
     def set_factor(self, factor: float) -> None:
@@ -68,6 +71,9 @@ class Optimizer:
     @torch.no_grad()
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Load a state that `tensors` returned: strictly, every tensor by name, shape and type."""
+        for part in self.parts:
+            if not part.state:  # as before the first step of most of torch's optimizers
+                self._create_state(part, tensors)
         own = self.tensors()
         for name in sorted(own.keys() ^ tensors.keys()):
             fault = "is missing" if name in own else "belongs to no parameter"
@@ -79,6 +85,16 @@ class Optimizer:
                 raise RegardError(f"optimizer state: {name!r} is {described[0]}, not {described[1]}; {REMEDY}")
         for name, tensor in own.items():
             tensor.copy_(tensors[name])
+
+    def _create_state(self, part: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+        """Create the state of one optimizer from that of all, whose names are `kind/parameter`."""
+        states: dict[str, dict[str, Tensor]] = {}
+        for name, tensor in tensors.items():
+            kind, _, parameter = name.partition("/")
+            states.setdefault(parameter, {})[kind] = tensor.clone()
+        members = [self.names.get(parameter, "") for group in part.param_groups for parameter in group["params"]]
+        state = {number: states[name] for number, name in enumerate(members) if name in states}
+        part.load_state_dict({**part.state_dict(), "state": state})
 
 
 REMEDY = "continue with the model and the optimizer that the state was saved with"

@@ -269,6 +269,28 @@ def test_resuming_from_a_state_is_exact_to_the_bit(config: OptimizerConfig) -> N
     assert same_bits(everything(whole, optimizer), everything(second, after))
 
 
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_optimizers_that_create_their_state_in_the_first_step_are_resumed(kind: type[torch.optim.Optimizer]) -> None:
+    """Also with groups that do not name their peak: it is the rate that they begin with."""
+
+    def build(found: nn.Module) -> Optimizer:
+        options = {"momentum": 0.9} if kind is torch.optim.SGD else {}
+        return Optimizer(found, [kind(found.parameters(), lr=0.1, **options)])  # type: ignore[call-arg]
+
+    whole = nn.Linear(2, 3)
+    optimizer = build(whole)
+    take(whole, optimizer, range(1, 4))
+    again = nn.Linear(2, 3)
+    again.load_state_dict(whole.state_dict())
+    resumed = build(again)
+    saved = {name: tensor.clone() for name, tensor in optimizer.tensors().items()}
+    resumed.load(saved)
+    for found, each in ((whole, optimizer), (again, resumed)):
+        take(found, each, range(4, 7))
+    assert optimizer.parts[0].param_groups[0]["lr"] == 0.1 / 6
+    assert same_bits(everything(whole, optimizer), everything(again, resumed))
+
+
 @both
 def test_a_loaded_state_is_a_copy(config: OptimizerConfig) -> None:
     built = model()
