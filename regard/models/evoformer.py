@@ -54,7 +54,7 @@ class Evoformer(TokenModel):
 
     head: ResidueStates | PairDistances
 
-    has_words = False  # residues are not pieces of words
+    noun = "residue"
 
     def __init__(
         self,

@@ -113,7 +113,7 @@ class Model(nn.Module):
         """The number of classes, if it classifies."""
         return None
 
-    has_words = True  # whether tokens between two blanks are pieces of one word
+    noun = "word"  # what a token is called; only of a word, tokens can be pieces
     has_source = False  # whether it reads a source text besides what it writes
     gives_vectors = False  # whether `forward` takes `scores=False`, for the vectors below a head over the vocabulary
     compile_pays = True  # whether training is faster compiled; a loop over tokens would be unrolled

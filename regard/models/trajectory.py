@@ -131,6 +131,8 @@ class TrajectoryModel(Model):
 
     head: FuturesHead
 
+    noun = "step"
+
     def __init__(
         self,
         motion: Motion,

@@ -23,6 +23,8 @@ class VisionTransformer(Model):
 
     head: Classes | Pooled
 
+    noun = "patch"
+
     def __init__(
         self,
         patches: Patches,

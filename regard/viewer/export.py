@@ -31,12 +31,6 @@ OPTIONAL = {  # what is left out if the page is too large, in this order, and wh
     "recurrences": "the numbers of the States view",
     "arithmetic": "the numbers of the Arithmetic view",
 }
-LOOKERS = {  # what is beside the rows of a head, by the name of their sequence; as `axesOf` in web/src/heatmap.ts
-    "tokens": "this word looks …",
-    "written": "to write this, it looks …",
-    "patches": "this patch looks …",
-    "steps": "this step looks …",
-}
 FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r]")  # what a cell begins with that a spreadsheet evaluates
 
 
@@ -198,7 +192,8 @@ def read_head_weights(recording: Recording, attention: str | None = None, head: 
     queries, keys = (
         [token["text"] for token in manifest["sequences"][name]] for name in (chosen["queries"], chosen["keys"])
     )
-    beside = LOOKERS.get(chosen["queries"], LOOKERS["tokens"])
+    writes = chosen["queries"] == "written"  # as `axesOf` in web/src/heatmap.ts
+    beside = "to write this, it looks …" if writes else f"this {manifest['noun']} looks …"
     name = f"L{chosen['layer']}.H{number + 1}" + ("" if chosen["kind"] == "self" else f" · {chosen['kind']}")
     step = f" · step {manifest['steps'][-1]}" if manifest["steps"] else ""
     contacts = manifest.get("contacts", []) if chosen["queries"] == chosen["keys"] else []

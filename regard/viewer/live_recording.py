@@ -98,6 +98,7 @@ class LiveRecording(ComputedRecording):
             "written": prepared.written,
             "notes": [*prepared.notes, *self._notes()],
             "sequences": self.sequences,
+            "noun": self.model.noun,
             "attentions": with_statistics(self.attentions, [self._statistics]),
             "whole": is_whole(self.attentions),
             "steps": [],

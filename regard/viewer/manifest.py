@@ -192,6 +192,7 @@ class Manifest(TypedDict):
     written: str | None  # what the model generated
     notes: list[str]  # sentences for the reader
     sequences: dict[str, list[Token]]
+    noun: str  # what a token is called: "word", "residue", "patch" or "step"
     attentions: list[AttentionInfo]
     whole: bool  # the weights of all heads of a step are one blob
     steps: list[int]  # training steps; empty for an ordinary recording

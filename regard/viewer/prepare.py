@@ -317,4 +317,4 @@ class TextReader:
     def add_sequence(self, name: str, ids: list[int]) -> None:
         """Add a sequence of tokens that the model reads."""
         self.prepared.arguments[name] = self.row(ids)
-        self.prepared.sequences[name] = describe_tokens(self.bundle.tokenizer, ids, self.bundle.model.has_words)
+        self.prepared.sequences[name] = describe_tokens(self.bundle.tokenizer, ids, self.bundle.model.noun == "word")

@@ -60,7 +60,7 @@ class TrainingRecording(ComputedRecording):
         ids = {name: tensor[0].tolist() for name, tensor in self.probe.inputs.items()}
         if "target" in ids and self.tokenizer is not None:
             ids["written"] = [*ids["target"][1:], self.tokenizer.end]
-        return {name: describe_tokens(self.tokenizer, row, self.model.has_words) for name, row in ids.items()}
+        return {name: describe_tokens(self.tokenizer, row, self.model.noun == "word") for name, row in ids.items()}
 
     def _attentions(self) -> list[AttentionShape]:
         """Describe the attentions in the snapshots, which hold only some layers or heads of a large model."""
@@ -91,6 +91,7 @@ class TrainingRecording(ComputedRecording):
             "written": None,
             "notes": ["One row of the validation data, recorded at several steps of training."],
             "sequences": self.sequences,
+            "noun": self.model.noun,
             "attentions": with_statistics(self.attentions, self._statistics),
             "whole": True,
             "steps": list(self.probe.steps),

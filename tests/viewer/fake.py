@@ -77,6 +77,7 @@ def manifest(text: str = "ein Hund", title: str = "a run", attentions: list[Mani
             name: [{"text": word, "id": id, "special": False, "word": id} for id, word in enumerate(words)]
             for name, words in (("source", source), ("target", target))
         },
+        "noun": "word",
         "attentions": attentions,
         "whole": True,
         "steps": [],

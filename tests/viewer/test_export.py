@@ -294,18 +294,18 @@ def test_a_picture_has_words_and_is_the_same_every_time():
 
 
 @pytest.mark.parametrize(
-    ("queries", "beside"),
+    ("queries", "noun", "beside"),
     [
-        ("source", "this word looks"),
-        ("steps", "this step looks"),
-        ("patches", "this patch looks"),
-        ("written", "to write this, it looks"),
+        ("source", "word", "this word looks"),
+        ("tokens", "residue", "this residue looks"),
+        ("patches", "patch", "this patch looks"),
+        ("written", "word", "to write this, it looks"),
     ],
 )
-def test_a_picture_says_what_looks(queries, beside):
+def test_a_picture_says_what_looks(queries, noun, beside):
     said = manifest(attentions=[attention("self.1", queries, queries, 2, 2)])
     said["sequences"][queries] = said["sequences"]["source"]
-    assert beside.encode() in draw_head(read_head_weights(recording(said | {"begin": None})), "svg")
+    assert beside.encode() in draw_head(read_head_weights(recording(said | {"begin": None, "noun": noun})), "svg")
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from PIL.Image import open as open_image
 from playwright.sync_api import Locator, expect
 
 import regard
+from regard.viewer.export import read_head_weights
 from regard.viewer.training_recording import record_training
 
 from .browser import Tab, close, number, rows
@@ -203,3 +204,15 @@ def test_compare_says_that_two_texts_are_of_different_lengths(tab: Tab, shown: S
     length = len(shown.words("translator", "source"))
     said = f"One has {length} × {length} tokens, the other 7 × 7, so their cells cannot be compared"
     expect(tab.page.locator("main .sentence")).to_contain_text(said)
+
+
+@pytest.mark.parametrize(
+    ("queries", "noun"), [("tokens", "word"), ("written", "word"), ("tokens", "residue"), ("patches", "patch")]
+)
+def test_the_page_and_a_picture_say_the_same_of_what_looks(tab: Tab, shown: Shown, queries: str, noun: str):
+    numbers = {name: [[1.0, 2.0]] for name in ("entropy", "distance", "previous", "first")}
+    one = attention("self.1", queries, queries, 2, 2, statistics=numbers)
+    tokens = random_recording("ein Hund").manifest()["sequences"]["source"]
+    made = random_recording(noun=noun, sequences={queries: tokens}, attentions=[one])
+    tab.open(shown.store.put(made, Lock()), "look")
+    expect(tab.page.locator(".axis").first).to_have_text(read_head_weights(made).beside)

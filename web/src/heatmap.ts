@@ -26,14 +26,9 @@ export interface Heat {
 /** The fixed convention: rows are queries, columns are keys. */
 export type Axes = [rows: string, columns: string];
 
-/** What a row is. */
-export function nounOf(queries: string): string {
-  return { patches: "patch", steps: "step" }[queries] ?? "word";
-}
-
-/** The captions of the axes: what looks at which. */
-export function axesOf(queries: string): Axes {
-  return [queries === "written" ? "to write this, it looks …" : `this ${nounOf(queries)} looks …`, "… at these"];
+/** The captions of the axes: what looks at which. `read_head_weights` in regard/viewer/export.py writes the same. */
+export function axesOf(queries: string, noun: string): Axes {
+  return [queries === "written" ? "to write this, it looks …" : `this ${noun} looks …`, "… at these"];
 }
 
 const LABELLED = 12;

@@ -102,7 +102,7 @@ export function Ribbons({ picture }: { picture: Picture }) {
   const weights = row && row.keys.length === picture.keys.length ? row.values : null;
   const numbered = new Set(row && weights ? heaviest(row, 3).filter((key) => row.values[key] >= 0.05) : []);
   const key = groupOf(picture.keys, app.selection.key.value);
-  const [rows, columns] = axesOf(picture.attention.queries);
+  const [rows, columns] = axesOf(picture.attention.queries, picture.recording.manifest.noun);
   return (
     <div class="ribbons" ref={frame}>
       {plan && (

@@ -1,6 +1,5 @@
 // How numbers and heads are written, and the sentence that describes the selection.
 import { useApp } from "./app";
-import { nounOf } from "./heatmap";
 import type { Row } from "./picture";
 import type { AttentionInfo, AttentionKind } from "./types";
 import { groupOf } from "./word-groups";
@@ -41,7 +40,7 @@ export function Sentence() {
   const { value: row, error } = app.row.value;
   return (
     <p class="sentence" aria-live="polite">
-      {error ?? (row ? <SentenceText row={row} /> : app.wordHidden.value && `This ${nounOf(app.attention.value?.queries ?? "")} is hidden; choose another, or show special tokens.`)}
+      {error ?? (row ? <SentenceText row={row} /> : app.wordHidden.value && `This ${app.recording.value?.manifest.noun} is hidden; choose another, or show special tokens.`)}
     </p>
   );
 }

@@ -176,6 +176,8 @@ export interface Manifest {
   /** Sentences for the reader. */
   notes: string[];
   sequences: Record<string, Token[]>;
+  /** What a token is called: "word", "residue", "patch" or "step". */
+  noun: string;
   attentions: AttentionInfo[];
   /** The weights of all heads of a step are one blob. */
   whole: boolean;

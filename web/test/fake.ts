@@ -183,6 +183,7 @@ const bare: Manifest = {
   written: null,
   notes: [],
   sequences: {},
+  noun: "word",
   attentions: [],
   whole: true,
   steps: [],

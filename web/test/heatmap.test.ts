@@ -1,17 +1,13 @@
-import { describe, expect, it, test } from "vitest";
-import { axesOf, layOut, nounOf } from "../src/heatmap";
+import { describe, expect, it } from "vitest";
+import { axesOf, layOut } from "../src/heatmap";
 
 describe("axesOf", () => {
   it.each([
-    ["source", "this word looks …"],
-    ["written", "to write this, it looks …"],
-    ["patches", "this patch looks …"],
-    ["steps", "this step looks …"],
-  ])("names what looks in %s", (queries, caption) => expect(axesOf(queries)).toEqual([caption, "… at these"]));
-});
-
-test.each([["source", "word"], ["written", "word"], ["patches", "patch"], ["steps", "step"]])("a row of %s is called a %s", (queries, noun) => {
-  expect(nounOf(queries)).toBe(noun);
+    ["source", "word", "this word looks …"],
+    ["written", "word", "to write this, it looks …"],
+    ["patches", "patch", "this patch looks …"],
+    ["tokens", "residue", "this residue looks …"],
+  ])("names what looks in %s: a %s", (queries, noun, caption) => expect(axesOf(queries, noun)).toEqual([caption, "… at these"]));
 });
 
 describe("layOut", () => {

@@ -72,7 +72,7 @@ describe("an export", () => {
   });
 
   it("is an SVG in which text is only text", () => {
-    const svg = matrixSvg({ label: evil, captions: axesOf("tokens"), rows: [evil], columns: ["y\u0000"], values: Float32Array.of(0.5), masked: null, scale: { kind: "weight", root: false } }, false);
+    const svg = matrixSvg({ label: evil, captions: axesOf("tokens", "word"), rows: [evil], columns: ["y\u0000"], values: Float32Array.of(0.5), masked: null, scale: { kind: "weight", root: false } }, false);
     expect(svg).not.toContain("<img");
     expect(svg).not.toContain("</script");
     expect(svg).not.toContain("\u0000");
@@ -81,7 +81,7 @@ describe("an export", () => {
 
   it("outlines cells", () => {
     const heat = { rows: ["a", "b"], columns: ["a", "b"], values: new Float32Array(4), masked: null, scale: { kind: "weight", root: false } as const };
-    const svg = matrixSvg({ label: "contacts", captions: axesOf("tokens"), ...heat, outlined: [{ row: 0, column: 1 }] }, false);
+    const svg = matrixSvg({ label: "contacts", captions: axesOf("tokens", "word"), ...heat, outlined: [{ row: 0, column: 1 }] }, false);
     expect(svg.match(/fill="none" stroke=/g)).toHaveLength(1);
   });
 

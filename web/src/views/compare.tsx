@@ -2,7 +2,6 @@
 import { useApp, useDrawing } from "../app";
 import { difference, largest, type Difference } from "../compare";
 import { matrixSvg } from "../export";
-import { nounOf } from "../heatmap";
 import { useKept, useLoaded } from "../loading";
 import { Matrix, type MatrixProps } from "../matrix";
 import { otherSide, readPartner, useOther, writePartner, type Partner, type Side } from "../comparison-side";
@@ -182,7 +181,7 @@ function Summary({ here, there, names, found }: FoundProps) {
         ) : (
           <>
             <em>{here.queries[Math.floor(at / columns)].text}</em> → <em>{here.keys[at % columns].text}</em>: {weightText(here.values[at])} in {names[0]}, {weightText(there.values[at])} in {names[1]}
-            <span class="aside"> · {own === undefined ? "the largest difference" : `the largest difference of this ${nounOf(here.attention.queries)}`}</span>
+            <span class="aside"> · {own === undefined ? "the largest difference" : `the largest difference of this ${here.recording.manifest.noun}`}</span>
           </>
         )}
       </p>
@@ -203,7 +202,7 @@ function Largest({ here, there, names, found }: FoundProps) {
         <thead>
           <tr>
             <th scope="col">
-              {nounOf(here.attention.queries)} → {nounOf(here.attention.keys)}
+              {here.recording.manifest.noun} → {here.recording.manifest.noun}
             </th>
             <th scope="col">{names[0]}</th>
             <th scope="col">{names[1]}</th>

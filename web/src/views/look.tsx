@@ -68,7 +68,7 @@ export function headMatrix(app: App, picture: Picture): MatrixProps {
   const column = groupOf(picture.keys, key.value);
   return {
     label: `Heat map of ${kindTitles[picture.attention.kind]} ${headName(picture.attention, picture.head)}`,
-    captions: axesOf(picture.attention.queries),
+    captions: axesOf(picture.attention.queries, picture.recording.manifest.noun),
     rows: picture.queries.map((group) => group.text),
     columns: picture.keys.map((group) => group.text),
     values: picture.values,

@@ -4,7 +4,6 @@ import { useMemo, useRef } from "preact/hooks";
 import { useApp } from "../app";
 import { useToken } from "../use-token";
 import { cosine, counterpart, meanOf, same, shared } from "../word-vectors";
-import { nounOf } from "../heatmap";
 import { WordLine } from "../word-line";
 import { reason, useKept, useLoaded } from "../loading";
 import { Folded, Numbers } from "../numbers";
@@ -26,6 +25,7 @@ export function whyNoWords({ hidden, steps }: Manifest): string | null {
 interface Text {
   id: string;
   title: string;
+  noun: string;
   sequence: string;
   groups: Group[];
   width: number;
@@ -35,7 +35,7 @@ interface Text {
 async function textOf(recording: Recording, sequence: string, layers: number, hide: boolean): Promise<Text> {
   const width = recording.manifest.hidden.find((each) => each.sequence === sequence)?.width ?? 0;
   const states = await Promise.all(Array.from({ length: layers }, (_, layer) => recording.hidden(sequence, layer)));
-  return { id: recording.id, title: recording.manifest.title, sequence, groups: groupTokens(recording.tokens(sequence), true, hide), width, states };
+  return { id: recording.id, title: recording.manifest.title, noun: recording.manifest.noun, sequence, groups: groupTokens(recording.tokens(sequence), true, hide), width, states };
 }
 
 const layerName = (layer: number) => (layer ? `layer ${layer}` : "embedding");
@@ -177,7 +177,7 @@ function Pair({ texts, tokens, choose, chooseOther }: PairProps) {
   const pickSecond = (at: number) => chooseOther(second.groups[at].tokens[0]);
   const points = words.map((word, at): Point => ({ x: plane.points[at][0], y: plane.points[at][1], text: word.group.text, second: word.second, marked: word.marked }));
   const missing = words.length < first.groups.length + (own ? 0 : second.groups.length);
-  const noun = nounOf(first.sequence);
+  const noun = first.noun;
   const [x, y] = plane.shares;
   const share = `${percent(x + y)} of the variance in these two directions (${percent(x)} and ${percent(y)})`;
   const shares = (of: Text, other: Text) => (at: number) => (!own && !of.groups[at].special && other.groups.some((group) => same(group, of.groups[at])) ? "shared" : "");
