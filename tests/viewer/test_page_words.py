@@ -36,6 +36,22 @@ def test_words_shows_the_cosine_after_each_layer(tab: Tab, shown: Shown):
     close([number(value) for _, value in rows(table)], cosines, 3)
 
 
+@pytest.mark.parametrize(
+    ("name", "noun", "whole"), [("writer", "word", "text"), ("seer", "patch", "image"), (None, "residue", "protein")]
+)
+def test_words_names_what_is_compared(tab: Tab, shown: Shown, name: str | None, noun: str, whole: str):
+    if name is None:
+        hidden = [{"sequence": "source", "layers": 2, "width": 4}]
+        id = shown.store.put(random_recording("M K T A", noun=noun, hidden=hidden), Lock())
+    else:
+        id = shown.ids[name]
+    tab.open(id, "words")
+    for which in ("First", "Second"):
+        expect(tab.page.get_by_role("heading", name=f"{which} {noun}")).to_be_visible()
+        expect(tab.page.get_by_role("group", name=f"{which} {whole}")).to_be_visible()
+    expect(tab.field(f"Second {whole}").locator("option", has_text=f"the same {whole}")).to_have_count(1)
+
+
 def test_words_of_another_text_and_their_plane(tab: Tab, shown: Shown):
     tab.open(shown.ids["writer"], "words")
     tab.page.get_by_label(re.compile("or a new text")).fill("two cats one red dog")

@@ -38,6 +38,9 @@ async function textOf(recording: Recording, sequence: string, layers: number, hi
   return { id: recording.id, title: recording.manifest.title, noun: recording.manifest.noun, sequence, groups: groupTokens(recording.tokens(sequence), true, hide), width, states };
 }
 
+/** What is made of words, residues or patches. */
+const wholeOf = (noun: string) => ({ residue: "protein", patch: "image" })[noun] ?? "text";
+
 const layerName = (layer: number) => (layer ? `layer ${layer}` : "embedding");
 const after = (layer: number) => (layer ? `After layer ${layer}` : "In the embedding");
 
@@ -94,6 +97,7 @@ function Second({ recording, partner, onPick }: { recording: Recording; partner:
   const latest = useRef(0);
   const problem = useSignal<string | null>(null);
   const model = app.modelOf(recording.manifest);
+  const whole = wholeOf(recording.manifest.noun);
   /** Of two requests, the later one wins, whichever arrives first. */
   const pick = async (get: () => Promise<string> | string) => {
     const mine = ++latest.current;
@@ -117,11 +121,11 @@ function Second({ recording, partner, onPick }: { recording: Recording; partner:
   return (
     <div class="second-text">
       <label class="field">
-        <span>Second text</span>
+        <span>Second {whole}</span>
         <select value={coming.value ?? (partner.recording || recording.id)} onChange={({ currentTarget: { value } }) => pick(() => value)}>
           {app.choices.value.map((each) => (
             <option key={each.id} value={each.id}>
-              {each.id === recording.id ? "the same text" : `${each.title}: ${each.text || each.model}`}
+              {each.id === recording.id ? `the same ${whole}` : `${each.title}: ${each.text || each.model}`}
             </option>
           ))}
         </select>
@@ -135,7 +139,9 @@ function Second({ recording, partner, onPick }: { recording: Recording; partner:
           }}
         >
           <label class="field grow">
-            <span>or a new text, read by {model.name}</span>
+            <span>
+              or a new {whole}, read by {model.name}
+            </span>
             <input type="text" required value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} />
           </label>
           <button type="submit" disabled={running.value}>
@@ -178,6 +184,7 @@ function Pair({ texts, tokens, choose, chooseOther }: PairProps) {
   const points = words.map((word, at): Point => ({ x: plane.points[at][0], y: plane.points[at][1], text: word.group.text, second: word.second, marked: word.marked }));
   const missing = words.length < first.groups.length + (own ? 0 : second.groups.length);
   const noun = first.noun;
+  const whole = wholeOf(noun);
   const [x, y] = plane.shares;
   const share = `${percent(x + y)} of the variance in these two directions (${percent(x)} and ${percent(y)})`;
   const shares = (of: Text, other: Text) => (at: number) => (!own && !of.groups[at].special && other.groups.some((group) => same(group, of.groups[at])) ? "shared" : "");
@@ -187,11 +194,11 @@ function Pair({ texts, tokens, choose, chooseOther }: PairProps) {
         <h3>
           <span class="sign" aria-hidden="true" /> First {noun}
         </h3>
-        <WordLine label="First text" groups={first.groups} chosen={a} style={shares(first, second)} onPick={pickFirst} />
+        <WordLine label={`First ${whole}`} groups={first.groups} chosen={a} style={shares(first, second)} onPick={pickFirst} />
         <h3>
           <span class={own ? "sign" : "sign square"} aria-hidden="true" /> Second {noun}
         </h3>
-        <WordLine label="Second text" groups={second.groups} chosen={b} style={shares(second, first)} onPick={pickSecond} />
+        <WordLine label={`Second ${whole}`} groups={second.groups} chosen={b} style={shares(second, first)} onPick={pickSecond} />
       </div>
       <p class="sentence" aria-live="polite">
         <em>{first.groups[a].text}</em> and <em>{second.groups[b].text}</em>: {cosineText(cosines)}
@@ -201,15 +208,15 @@ function Pair({ texts, tokens, choose, chooseOther }: PairProps) {
       <div class="alike">
         <Cosines cosines={cosines} layer={layer} onPick={(at) => (wanted.value = at)} />
         <figure>
-          <Scatter points={points} onPick={(at) => (words[at].second ? pickSecond : pickFirst)(words[at].at)} label={`${after(layer)}: all words in two dimensions, ${share}.`} />
+          <Scatter points={points} onPick={(at) => (words[at].second ? pickSecond : pickFirst)(words[at].at)} label={`${after(layer)}: every ${noun} in two dimensions, ${share}.`} />
           <figcaption>
             <span>
               {after(layer)}: {share}
-              .{missing && " Special tokens and punctuation are left out."}
+              .{missing && (whole === "text" ? " Special tokens and punctuation are left out." : " Special tokens are left out.")}
             </span>
             {!own && (
               <span class="signs">
-                <span class="sign" aria-hidden="true" /> first text <span class="sign square" aria-hidden="true" /> second text
+                <span class="sign" aria-hidden="true" /> first {whole} <span class="sign square" aria-hidden="true" /> second {whole}
               </span>
             )}
           </figcaption>
