@@ -133,6 +133,8 @@ def test_pieces_are_merged_and_special_tokens_hidden(tab: Tab, shown: Shown):
 def test_the_names_of_patches_and_bytes_are_explained(tab: Tab, shown: Shown):
     tab.open(shown.ids["seer"], "look")
     expect(tab.main("look").get_by_text("1,2 is the patch in row 1, column 2.")).to_be_visible()
+    tab.open(shown.ids["seer"], "position")  # which has none
+    expect(tab.page.locator(".notation")).to_have_count(0)
     tab.open(shown.store.put(random_recording("ein \\xd7 \\xa9"), Lock()), "look")
     expect(tab.main("look").get_by_text("\\xd7 is a byte in hexadecimal")).to_be_visible()
 

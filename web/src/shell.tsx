@@ -56,9 +56,9 @@ function Opened({ recording }: { recording: Recording }) {
   const { manifest } = recording;
   const fitting = views.filter((view) => view.whyNot(manifest) === null);
   const attends = manifest.attentions.length > 0;
-  const signs = notation(manifest);
   const first = fitting.find((each) => each.name === (attends ? "look" : "states")) ?? fitting[0];
   const view = fitting.find((each) => each.name === selection.view.value) ?? first;
+  const signs = view?.unnamed ? [] : notation(manifest);
   return (
     <>
       <Tabs recording={recording} current={view?.name ?? ""} />

@@ -25,6 +25,8 @@ export interface View {
   whyNot(manifest: Manifest): string | null;
   /** It describes the selection in a sentence of its own, so that the usual one is left out. */
   says?: true;
+  /** It names no tokens, so that what their names mean is left out. */
+  unnamed?: true;
 }
 
 const whyNoAttention = (manifest: Manifest): string | null => (manifest.attentions.length > 0 ? null : "This model has no attention.");
@@ -35,7 +37,7 @@ export const views: View[] = [
   { name: "arithmetic", key: "3", title: "Arithmetic", component: Arithmetic, whyNot: whyNoArithmetic },
   { name: "words", key: "4", title: "Words", component: Words, whyNot: whyNoWords, says: true },
   { name: "next", key: "5", title: "Next", component: Next, whyNot: whyNoNext, says: true },
-  { name: "position", key: "6", title: "Position", component: Position, whyNot: whyNoPositions, says: true },
+  { name: "position", key: "6", title: "Position", component: Position, whyNot: whyNoPositions, says: true, unnamed: true },
   { name: "training", key: "7", title: "Training", component: Training, whyNot: whyNoSteps },
   { name: "image", key: "8", title: "Image", component: Image, whyNot: whyNoImage },
   { name: "states", key: "9", title: "States", component: States, whyNot: whyNoStates, says: true },
