@@ -150,7 +150,7 @@ def test_a_text_box_asks_the_model_in_the_kernel(lab: Lab):
     expect(output.locator("header select").last).to_contain_text("two blue cats sleep")
     box.fill(" ")
     box.press("Enter")
-    expect(output.locator("form .failure")).to_have_text("the text is empty; write at least one word")
+    expect(output.locator("header .failure")).to_have_text("the text is empty; write at least one word")
 
 
 def test_a_model_without_a_text_begins_with_an_empty_box(lab: Lab):
@@ -215,7 +215,7 @@ def test_a_kernel_that_has_ended_is_said_to_have_ended(lab: Lab):
     lab.restart()
     box.fill("two blue dogs")
     box.press("Enter")
-    expect(output.locator("form .failure")).to_contain_text(
+    expect(output.locator("header .failure")).to_contain_text(
         "The kernel of this notebook has ended; run the cell again."
     )
 
