@@ -19,7 +19,8 @@ TEXT = "two blue cats"
 def both(request, tmp_path):
     """Our recording, and the output of their model for the same tokens."""
     folder = theirs.write(request.param, tmp_path / request.param)
-    recording = record(regard.load(folder, "cpu"), Query(TEXT, tokens=3))
+    loaded = regard.load(folder, "cpu")
+    recording = record(loaded, Query(TEXT, tokens=3 if "generate" in loaded.bundle.verbs else 0))
     kind = getattr(transformers, theirs.KINDS[request.param][0].architecture)
     model = kind.from_pretrained(folder, attn_implementation="eager").eval()
     sequences = recording.manifest()["sequences"]
