@@ -87,6 +87,19 @@ def test_the_back_button_returns_to_the_view_and_the_recording_before(begun: Tab
     expect(begun.main("next")).to_be_visible()
 
 
+def test_where_the_browser_has_gone_back_to_is_not_overwritten(begun: Tab):
+    """The address changes before the page is told so; a recording that was loaded meanwhile wrote the view into it."""
+    begun.press("5")
+    begun.expect_chosen(view="next")
+    begun.page.evaluate("history.replaceState(null, '', location.hash.replace('view=next', 'view=look'))")
+    begun.press("ArrowRight")
+    begun.expect_chosen(view="look")
+    begun.page.evaluate("dispatchEvent(new HashChangeEvent('hashchange'))")
+    expect(begun.main("look")).to_be_visible()
+    begun.press("5", "ArrowRight")
+    begun.expect_chosen(view="next")
+
+
 def test_unavailable_tabs_are_dimmed(begun: Tab):
     training = begun.page.get_by_role("tab", name="Training")
     expect(training).to_have_css("opacity", "0.5")

@@ -250,9 +250,11 @@ export class App {
   /** Keep the selection in the address. Another recording or view is a new place, to which the back button returns. */
   private keepHash(): void {
     let place = "";
+    let known = location.hash; // another one is where the browser has moved to, and the event that says so will come
     const listen = () => {
-      this.choosing = true; // the browser has moved already
-      this.selection.choose(read(location.hash));
+      known = location.hash;
+      this.choosing = true;
+      this.selection.choose(read(known));
       this.choosing = false;
     };
     addEventListener("hashchange", listen);
@@ -263,9 +265,10 @@ export class App {
         const before = place;
         place = `${recording} ${view}`;
         const text = `#${write(this.selection.choice.value)}`;
-        if (!recording || text === location.hash) return;
+        if (!recording || text === location.hash || location.hash !== known) return;
         const moved = before.trim() && place !== before && !this.choosing;
         history[moved ? "pushState" : "replaceState"](null, "", text);
+        known = location.hash;
       }),
     );
   }
