@@ -74,18 +74,20 @@ def results_page() -> str:
     lines = [
         "# Results",
         "",
-        "What the recipes in `regard/recipes/results` reach, and what is published. This page is generated from them:",
-        "`regard results` prints the table, NAME.toml is the recipe, and NAME.json beside it has every run.",
+        "The scores of the recipes in `regard/recipes/results`, beside published ones. `regard results` prints the",
+        "table, and `regard train results/NAME` repeats a run. This page is generated from NAME.toml, the recipe, and",
+        "NAME.json beside it, which has every run.",
         "",
-        "A recipe is trained with several seeds; a score of fewer than three says so. Choices, also that of the best",
-        "weights, are made on validation data; a recipe to which this does not fully apply says so. The test data is",
-        "measured once for each seed of a recipe and of the settings that follow from it, again only for a reason that",
-        "the record names, and every measurement is kept. Where a goal is missed, the recipe says what was tried.",
+        "A score is the mean over the seeds ± their standard deviation; where there are fewer than three seeds, their",
+        "number is given. A recipe with folds has one run for each fold; mean and deviation are those of the folds.",
+        "The time is that of one run from start to end: reading, compiling, training and validating. A number in",
+        "brackets behind it says how many runs shared the machine: alone, a run would have taken less time. If seeds",
+        "shared it with different numbers of runs, the time is that of the seeds with the fewest.",
         "",
-        "A score is the mean over the seeds ± their standard deviation; a recipe with folds has one run for each fold,",
-        "and mean and deviation are those of the folds. The time is that of one run from start to end: reading,",
-        "compiling, training and validating. Where several runs shared the machine, their number is given: alone, a",
-        "run would have taken less time. Of several seeds, the time is that of those that shared it with the fewest.",
+        "All choices, including that of the best weights, are made on validation data; where this is not quite so,",
+        "the recipe says it. Test data is measured once for each seed of a recipe and its resolved settings. It is",
+        "measured again only for a reason that the record names, and every measurement is kept. Where a goal is",
+        "missed, the recipe says what was tried.",
         "",
         *_markdown_table(results),
         "",
@@ -174,10 +176,10 @@ def _section(result: ResultRecipe, successors: Sequence[str]) -> Iterator[str]:
         if aim:
             yield f"- {METRIC_NAMES[goal.metric][0]}: {'; '.join(aim)}"
     if config.tried:
-        yield f"- tried: {config.tried}"
+        yield f"- What was tried: {config.tried}"
     if expected is None and successors:
         links = ", ".join(f"[{name}](#{name})" for name in successors)
-        yield f"- measured by what starts from it: {links}, whose time and operations include its own"
+        yield f"- measured through what starts from it ({links}); time and operations there include its own"
         return
     if expected is None:
         yield f"- {NOT_MEASURED}" + _earlier(result)
@@ -206,7 +208,7 @@ def _gains(result: ResultRecipe, expected: Expected) -> Iterator[str]:
         sign = "+" if new >= old else "-"
         between = f"{_shown(metric, new)} against {_shown(metric, old)} of [{config.without}](#{config.without})"
         gain = f"{sign}{_shown(metric, abs(new - old))}"
-        yield f"- gain by the start from {config.start}: {METRIC_NAMES[metric][0]} {gain} ({between})"
+        yield f"- gain from starting with {config.start}: {METRIC_NAMES[metric][0]} {gain} ({between})"
 
 
 def _few(config: ResultConfig, runs: int) -> str:

@@ -76,7 +76,7 @@ def test_a_result_that_misses_a_goal_says_what_was_tried() -> None:
     assert missed
     silent = [name for name in sorted(missed) if not read_result_recipe(name).config.tried]
     assert not silent, "write result.tried, with figures, and what was not tried yet"
-    assert results_page().count("\n- tried: ") == len(missed)
+    assert results_page().count("\n- What was tried: ") == len(missed)
 
 
 @pytest.mark.parametrize("name", result_names())
@@ -259,12 +259,12 @@ def test_the_gain_of_a_start_is_that_over_the_result_without_it(place: bench.Pla
         (results / f"{name}.json").write_text(json.dumps(runs))
 
     write("started", 0.9, 0.8)
-    assert "gain by" not in results_page()  # as long as the other one is not measured
-    assert "- measured by what starts from it: [started](#started), whose time" in results_page()
+    assert "gain from" not in results_page()  # as long as the other one is not measured
+    assert "- measured through what starts from it ([started](#started)); time" in results_page()
     write("tiny", 0.5, 0.7)
-    assert "gain by the start from tiny: accuracy +25.0 % (85.0 % against 60.0 % of [tiny](#tiny))" in results_page()
+    assert "gain from starting with tiny: accuracy +25.0 % (85.0 % against 60.0 % of [tiny](#tiny))" in results_page()
     write("tiny", 0.9)
-    assert "gain by the start from tiny: accuracy -5.0 % (85.0 % against 90.0 % of" in results_page()
+    assert "gain from starting with tiny: accuracy -5.0 % (85.0 % against 90.0 % of" in results_page()
 
 
 def test_data_lies_where_the_option_says() -> None:
