@@ -5,7 +5,7 @@ differ in what x_r, x_z and x_n are made of. The loop over time is in `recurrenc
 weights; autocast lowers only the products with the input.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.errors import ConfigError
 from regard.parts.cache import Memo
-from regard.parts.recurrence import gated_recurrence
+from regard.parts.recurrence import gated_states, gates
 from regard.parts.recurrent import KEEPING_GATE, TAKING_GATE, Recurrent, RecurrentConfig, after_last_real
 
 
@@ -40,21 +40,22 @@ class Gated(Recurrent):
         self, x: Float[Tensor, "B T D"], start: tuple[Tensor, ...], lengths: Int[Tensor, "B"] | None
     ) -> tuple[Float[Tensor, "B T H"], tuple[Tensor, ...]]:
         """See `Recurrent.run`."""
-        out, *_ = self._recurrence(x, start)
-        out = out.transpose(0, 1)
+        out = gated_states(*self._given(x, start)).transpose(0, 1)
         return out, (after_last_real(out, start[0].to(out.dtype), lengths),)
 
-    def _recurrence(self, x: Tensor, start: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return h, r, z and the candidate of all steps, time first; z is the share of the candidate."""
+    def _given(self, x: Tensor, start: tuple[Tensor, ...]) -> tuple[Any, ...]:
+        """Return what `gated_states` computes from."""
         dtype = self.W_hr.weight.dtype
         products = (product.to(dtype) for product in self.products(x.transpose(0, 1)))
         weights = self.W_hr.weight, self.update_weight(), self.W_hh.weight
-        return gated_recurrence(*products, start[0].to(dtype), *weights, self.squash)
+        return *products, start[0].to(dtype), *weights, self.squash
 
     def trace(self, x: Tensor, start: tuple[Tensor, ...], memo: Memo | None = None) -> tuple[Tensor, ...]:
-        """See `Mixer.trace`."""
-        h, r, z, n = (values.transpose(0, 1) for values in self._recurrence(x, start))
-        return h, z, r, n
+        """See `Mixer.trace`; z is the share of the candidate."""
+        x_r, x_z, x_n, first, *rest = self._given(x, start)
+        h = gated_states(x_r, x_z, x_n, first, *rest)
+        r, z, n = gates(x_r, x_z, x_n, torch.cat((first[None], h[:-1])), *rest)
+        return tuple(values.transpose(0, 1) for values in (h, z, r, n))
 
 
 class GRU(Gated):

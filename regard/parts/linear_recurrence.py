@@ -23,6 +23,7 @@ from torch.utils.checkpoint import checkpoint
 from regard.machine import has_triton
 from regard.parts.precision import at_least_float32, without_autocast
 from regard.parts.recurrent import after_last_real
+from regard.parts.transforms import is_transformed
 
 HAS_TRITON = has_triton()
 
@@ -195,7 +196,7 @@ def weighted_average(
     tokens before the first, and up to each row's last real token, the last of its `lengths`; exponents are relative to
     m, so that none is too large. Computed in float32 at least, on CUDA by a kernel of Triton.
     """
-    if not (k.is_cuda and HAS_TRITON):
+    if not (k.is_cuda and HAS_TRITON) or is_transformed():
         return average_by_rounds(k, v, decay, bonus, start, lengths)
     with without_autocast(k):
         vectors = [at_least_float32(x) for x in (decay, bonus, *start)]
@@ -219,7 +220,7 @@ def average_by_rounds(
     """
     with without_autocast(k):
         values = [at_least_float32(x) for x in (k, v, decay, bonus, *start)]
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() and not is_transformed():
             y, *sums = checkpoint(_weighted_average, *values, use_reentrant=False)
         else:
             y, *sums = _weighted_average(*values)

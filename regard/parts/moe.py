@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.parts.precision import autocast_dtype, without_autocast
+from regard.parts.transforms import is_transformed
 
 
 class Router(nn.Module):
@@ -121,7 +122,7 @@ def grouped_product(
     x, weights = x.to(dtype), weights.to(dtype)
     if has_grouped_kernel(dtype, x.shape[1], weights.shape[2]):
         return F.grouped_mm(x, weights, offs=counts.cumsum(0).to(torch.int32))
-    return product_by_expert(x, weights, counts)
+    return multiply_parts(x, weights, counts) if is_transformed() else product_by_expert(x, weights, counts)
 
 
 def has_grouped_kernel(dtype: torch.dtype, dim: int, hidden: int) -> bool:
@@ -129,11 +130,13 @@ def has_grouped_kernel(dtype: torch.dtype, dim: int, hidden: int) -> bool:
     return dtype == torch.bfloat16 and dim % 8 == hidden % 8 == 0
 
 
-@torch.library.custom_op("regard::product_by_expert", mutates_args=())
-def product_by_expert(x: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
+def multiply_parts(x: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
     """Compute `grouped_product` where torch's grouped kernel cannot; it reads the counts on the host."""
     parts = zip(torch.split(x, counts.tolist()), weights, strict=True)
     return torch.cat([rows @ weight for rows, weight in parts])
+
+
+product_by_expert = torch.library.custom_op("regard::product_by_expert", multiply_parts, mutates_args=())
 
 
 @product_by_expert.register_fake

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from regard.parts.precision import without_autocast
+from regard.parts.transforms import is_transformed
 
 # --- torch's kernels -------------------------------------------------------------------------------------------------
 
@@ -123,6 +124,31 @@ fused_recurrence.register_autograd(_fused_backward, setup_context=_keep_for_fuse
 
 
 # --- the gated recurrence ------------------------------------------------------------------------------------------
+
+
+def gated_states(
+    x_r: Tensor, x_z: Tensor, x_n: Tensor, h: Tensor, W_r: Tensor, W_z: Tensor | None, W_n: Tensor, squash: bool
+) -> Tensor:
+    """Return h_t of all steps (T, B, H), see `gated_recurrence`; step by step where torch.func needs derivatives."""
+    if not is_transformed():
+        hs: Tensor = gated_recurrence(x_r, x_z, x_n, h, W_r, W_z, W_n, squash)[0]
+        return hs
+    states = []
+    for products in zip(x_r, x_z, x_n, strict=True):
+        _, z, n = gates(*products, h, W_r, W_z, W_n, squash)
+        h = torch.lerp(h, n, z)
+        states.append(h)
+    return torch.stack(states)
+
+
+def gates(
+    x_r: Tensor, x_z: Tensor, x_n: Tensor, h: Tensor, W_r: Tensor, W_z: Tensor | None, W_n: Tensor, squash: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return r, z and n of steps that begin with the hidden states h, see `gated_recurrence`."""
+    with without_autocast(h):
+        r = torch.sigmoid(x_r + h @ W_r.t())
+        z = torch.sigmoid(x_z if W_z is None else x_z + (h.tanh() if squash else h) @ W_z.t())
+        return r, z, torch.tanh(x_n + (r * h) @ W_n.t())
 
 
 @torch.library.custom_op("regard::gated_recurrence", mutates_args=())

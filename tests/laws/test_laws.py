@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import regard
 from regard.config import from_table, to_json, to_table, to_toml
@@ -159,6 +160,28 @@ def test_every_parameter_gets_a_gradient(case: Case):
         # softmax.
         if not name.endswith(("to_key.bias", "row_update.bias.norm.bias")):
             assert parameter.grad.abs().max() > 1e-12, name
+
+
+@every
+def test_forward_mode_gives_the_derivative_of_the_gradient(case: Case):
+    """Along a direction v, torch.func.jvp gives grad . v; an operator without a formula for it would give 0."""
+    model, data = case.build(), batch(case)
+    generator = torch.Generator().manual_seed(2)
+    values = {name: value.detach() for name, value in model.named_parameters()}
+    direction = {name: torch.randn(value.shape, generator=generator).to(value) for name, value in values.items()}
+
+    def loss(values: dict[str, torch.Tensor]) -> torch.Tensor:
+        with torch.nn.utils.stateless._reparametrize_module(model, values):
+            return call(model, data).square().sum()
+
+    call(model, data).square().sum().backward()
+    expected = sum((parameter.grad * direction[name]).sum() for name, parameter in model.named_parameters())
+    with sdpa_kernel(SDPBackend.MATH):  # torch's other kernels have no formula, and say so
+        gradient = torch.func.grad(loss)(values)
+        _, found = torch.func.jvp(loss, (values,), (direction,))
+    torch.testing.assert_close(found, expected, rtol=1e-7, atol=0)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(gradient[name], parameter.grad, rtol=1e-7, atol=1e-9)
 
 
 # 6. All kernels agree with the definition.

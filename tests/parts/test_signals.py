@@ -36,6 +36,13 @@ def test_the_hidden_state_is_the_output_and_the_gates_make_it(kind, begin):
         close(old * before + new * found["h~"], out)
 
 
+@pytest.mark.parametrize("kind", [*RECURRENT])
+def test_signals_have_the_gradients_of_small_steps(kind):
+    layer = RECURRENT[kind]().build(3).double()
+    x = torch.randn(2, 4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: layer.trace(x, layer.start(2).values), (x,))
+
+
 def test_rwkv_shows_what_its_output_is_made_of():
     x = torch.randn(2, 5, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     layer = RWKV4Config().build(8).double()
