@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from bench.report import MEASURED, PAGE, Result, case_lines, is_busy, short, short_bytes, short_time
@@ -19,6 +20,7 @@ RECURRENCES = PAGE.with_name("recurrences.md")
 COMPARISONS = MEASURED / "comparisons"
 CELLS, OURS = Path(__file__).with_name("recurrences") / "cells.json", "ours"
 DECODING = "decode after "
+LONGEST_LINE = 110  # characters of a command
 OPERATORS = ("recurrence: RWKV-4", "recurrence: gated delta rule")
 
 TEXT = """# Recurrences
@@ -26,8 +28,11 @@ TEXT = """# Recurrences
 <!-- The tables are rendered by `python -m bench --render`; the text is in bench/recurrences_page.py. -->
 
 Attention keeps every token, so a step of decoding reads a cache that grows with the text. A recurrence keeps a state of
-constant size. The classic ones (Elman, LSTM, GRU, MUT1 to MUT3) compute their state token by token; the linear ones
-below also train in parallel over time, as attention does.
+constant size. This page lists the recurrences of the package, how they are computed, what they cost, and how well they
+learn in short runs.
+
+The classic ones (Elman, LSTM, GRU, MUT1 to MUT3) compute their state token by token. The linear ones below also train in
+parallel over time, as attention does. Their state is made of products v k' of a value and a key:
 
 | kind of mixer | state | what a token does to it |
 |---|---|---|
@@ -57,33 +62,39 @@ All but RWKV-4 are one operator, `state_recurrence` in `regard/parts/linear_recu
 S_t = S_{t-1} diag(w_t) + (S_{t-1} a_t) b_t' + v_t k_t',    o_t = S_t r_t
 ```
 
-In training it is computed in chunks of up to 64 tokens (32 on a CPU where something is removed). Inside a chunk
-everything is a product of matrices (the corrections a b' are a triangular system); the only loop is over chunks.
-Decoding a token is one step of the equation. Tests compare it with a loop over time in float64, the mixers with loops
-over their papers' equations, and RWKV-4, gated DeltaNet and Mamba-2 with `transformers`, to 1e-5.
+Here w is the decay, a and b say what is removed from the state, v and k what is added, and r reads the output.
 
-RWKV-4 is a softmax with weights that decay. On CUDA it is a Triton kernel, which runs over time with its sums in
-registers, forward and backward; without Triton, spans are joined in log2(T) rounds. Both give the same numbers.
+In training it is computed in chunks of up to 64 tokens (32 on a CPU for kinds that remove something). Inside a chunk
+everything is a product of matrices (the corrections a b' are a triangular system); the only loop is over chunks.
+Decoding a token is one step of the equation. Tests compare the operator with a loop over time in float64, the mixers
+with loops over the equations of their papers, and RWKV-4, gated DeltaNet and Mamba-2 with `transformers`, to 1e-5.
+
+RWKV-4 is a softmax with weights that decay. On CUDA a Triton kernel computes it, which runs over time with its sums in
+registers, forward and backward. Without Triton, spans of tokens are joined in log2(T) rounds. Both give the same
+numbers. Below, *first* is the time until the first run is done, and *ratio* is our time over the peer's
+([benchmarks.md](benchmarks.md) has all such cases).
 
 {operators}
 ## Decoding
 
 The time of one token and the size of the state, after reading texts of different lengths. Each model has the same
 width, depth and vocabulary; the Transformer is the recipe `writer`, whose cache grows with the text. The cache doubles
-its room when it is full, as it is after these lengths, so half of it is still empty here.
+its capacity when it is full. After these lengths that has just happened, so half of it is empty here.
 
 {decoding}
 ## Quality
 
 Each table is one `regard compare` ([compare.md](compare.md)): equal data, tokenizer, number of parameters and budget,
 one run each, so small differences mean nothing. These are short runs; what a model reaches in hours is another
-question. With `--minutes`, a trial before the first run decides how many updates fit into the time; where other
-work slowed the machine later, a run took longer than the others, as its last column shows.
+question. The budget decides which model is ahead:
 
-On one H200, models of 12 M parameters (`bench/recurrences`) on WikiText-2. First a budget of nine seconds for each,
-alone on the GPU: the Transformer learns most, since it sees two to nine times as many tokens per second. Then 400
-updates for each, though not all runs ended: after the same number of tokens, RWKV, gated DeltaNet and the hybrid are
-close to the Transformer; Mamba-2, the mixture of experts (deepseek) and the LSTM are far behind.
+- *Equal time.* In nine seconds on an H200 (models of 12 M parameters in `bench/recurrences`, WikiText-2, one run at a
+  time) the Transformer learns most, since it sees two to nine times as many tokens per second.
+- *Equal updates.* After the same number of tokens, RWKV, gated DeltaNet and the hybrid are close to the Transformer;
+  Mamba-2, the mixture of experts (deepseek) and the LSTM are far behind.
+
+The pictures show both. With `--minutes`, a trial before the first run decides how many updates fit into the time; where
+other work slowed the machine later, a run took longer than the others, as its last column shows.
 
 <picture>
   <source media="(prefers-color-scheme: dark)" srcset="pictures/recurrences-time-dark.svg">
@@ -98,13 +109,15 @@ close to the Transformer; Mamba-2, the mixture of experts (deepseek) and the LST
 {comparisons}
 ## Against plain torch
 
-Each recurrent recipe compared with the same cell in a few lines of plain torch, at equal width, depth, data, updates
-and loss (`bench/cells.py`): validation loss in nats per token. The plain model is trained by Adam with clipping and a
-schedule, at the best of five rates, chosen by the very loss that is shown. The cells write letters of Tiny Shakespeare,
-in 600 updates of 2,048 letters on a CPU; `rnn-attention` translates Multi30k from German to English, in 300 updates of
-2,048 tokens, against the same layers in plain torch. All are better than their plain form. A plain translator whose
-head reads state and context directly, with 1 M more weights and without label smoothing, has 2.236 at a rate of 0.008;
-without label smoothing, `rnn-attention` has 2.246.
+Are the recurrent recipes as good as the same cell in a few lines of plain torch? All are better (`bench/cells.py`). The
+table shows the validation loss in nats per token, at equal width, depth, data and updates:
+
+- The cells learn letters of Tiny Shakespeare, in 600 updates of 2,048 letters on a CPU. `rnn-attention` translates
+  Multi30k from German to English, in 300 updates of 2,048 tokens.
+- The plain model is trained by Adam with clipping and a schedule, at the best of five rates. That rate is chosen by the
+  same loss that is shown, which favours the plain model.
+- A plain translator whose head reads state and context directly, with 1 M more weights and without label smoothing, has
+  2.236 at a rate of 0.008. Without label smoothing, `rnn-attention` has 2.246.
 
 {cells}
 ## Measure it yourself
@@ -178,7 +191,11 @@ def decoding_cell(timing: Mapping[str, Any]) -> str:
 
 def comparison_lines(name: str, found: Result) -> Iterator[str]:
     """Yield the table of one comparison."""
-    yield f"**{name}** ({found['date']}, {found['machine']}): `{found['command']}`\n"
+    yield f"### {name}\n"
+    yield f"{found['date']}, {found['machine']}.\n"
+    yield "```"
+    yield from command_lines(found["command"])
+    yield "```\n"
     yield "| | loss | perplexity | bits per byte | parameters | tokens | tokens/s | time |"
     yield "|---|---|---|---|---|---|---|---|"
     for row in found["rows"]:
@@ -188,6 +205,13 @@ def comparison_lines(name: str, found: Result) -> Iterator[str]:
             f"| {row['seconds']:.0f} s |"
         )
     yield ""
+
+
+def command_lines(command: str) -> Iterator[str]:
+    """Yield a command in lines that a shell joins again."""
+    lines = wrap(command, LONGEST_LINE, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    yield from (f"{line} \\" for line in lines[:-1])
+    yield lines[-1]
 
 
 def read_cells() -> dict[str, Any]:
