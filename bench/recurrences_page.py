@@ -31,8 +31,8 @@ Attention keeps every token, so a step of decoding reads a cache that grows with
 constant size. This page lists the recurrences of the package, how they are computed, what they cost, and how well they
 learn in short runs.
 
-The classic ones (Elman, LSTM, GRU, MUT1 to MUT3) compute their state token by token. The linear ones below also train in
-parallel over time, as attention does. Their state is made of products v k' of a value and a key:
+The classic ones (Elman, LSTM, GRU, MUT1 to MUT3) compute their state token by token. The linear ones below also train
+in parallel over time, as attention does. Their state is made of products v k' of a value and a key:
 
 | kind of mixer | state | what a token does to it |
 |---|---|---|
