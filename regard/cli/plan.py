@@ -55,11 +55,8 @@ def print_plan(console: "Console", planned: "PlannedRun") -> None:
         rows["stops early"] = f"{rule}; the best model is kept"
     if task.baselines:
         rows["to beat"] = "\n".join(describe_baseline(task.metric, baseline) for baseline in task.baselines)
-    formats = written_for(config.model)
-    rows["exports to"] = "; ".join(f"{name}: {text}" for name, text in formats.items())
     other = exportable_recipe(task.config.models) if planned.plan.has_own_recipe else None
-    if formats["Hugging Face"].startswith("no") and other is not None:
-        rows["exports to"] += f"\na model that can be exported to Hugging Face: --recipe {other}"
+    rows["exports to"] = _exports(written_for(config.model), other)
     threads = f", {training.threads} of {os.cpu_count()} threads" if training.threads is not None else ""
     rows["on"] = f"{ranks.device}{threads}" + (f", {ranks.world} processes" if ranks.world > 1 else "")
     rows["run"] = str(planned.folder)
@@ -67,6 +64,16 @@ def print_plan(console: "Console", planned: "PlannedRun") -> None:
     rows["files"] = "\n".join(reading_lines(task.readings(), console.width - names - GAP))
     console.print(_two_columns(rows.items()))
     console.print()
+
+
+def _exports(formats: dict[str, str], other: str | None) -> str:
+    """Return the formats that can express the model, and a recipe for Hugging Face if that cannot; `show` says why."""
+    able = {name: text for name, text in formats.items() if not text.startswith("no")}
+    names = [name if text == "yes" else f"{name} ({text})" for name, text in able.items()]
+    found = ", ".join(names) or f"nothing: neither {' nor '.join(formats)} can express this model"
+    if "Hugging Face" not in able and other is not None:
+        found += f"; a model for Hugging Face: --recipe {other}"
+    return found
 
 
 def reading_lines(readings: "Iterable[FileReading]", width: int) -> "Iterator[str]":

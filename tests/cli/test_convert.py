@@ -114,13 +114,12 @@ def test_the_start_of_training_says_what_can_be_written(regard, tmp_path):
     text = write_lines(tmp_path / "a.txt", sentences(120))
     verb = ["train", "language", text, "task.window=16", "--dry-run", "train.tokens=64"]
     out = " ".join(regard(*verb).out.split())
-    assert "exports to" in out
-    assert "Hugging Face: no Hugging Face architecture can express this model" in out
-    assert "a model that can be exported to Hugging Face: --recipe gpt2" in out
+    assert "exports to nothing: neither Hugging Face nor CTranslate2 can express this model" in out
+    assert "; a model for Hugging Face: --recipe gpt2" in out
     assert "--recipe" not in regard(*verb, "--recipe", "lstm", "model.dim=16").out  # which the user chose
     folder = write("gpt2", tmp_path / "gpt2")
     out = " ".join(regard(*verb, "--init-from", folder).out.split())
-    assert "Hugging Face: gpt2; CTranslate2: yes" in out
+    assert "exports to Hugging Face (gpt2), CTranslate2" in out
     assert f"from {folder}" in out
 
 
