@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from bench.case import Case, Floor, Prepared, Setting
 from bench.cases.ours import ADAM, LETTERS, NO_DROPOUT, our_loop, random_text, training_operations, write_once
@@ -42,14 +42,27 @@ def windows() -> Iterator[tuple[Tensor, Tensor]]:
         yield rows[:, :-1], rows[:, 1:]
 
 
-def plain_language(setting: Setting) -> Prepared:
-    model = PlainGPT(CHARACTERS, LAYERS, D, H, T)
+def language_loop(model: nn.Module) -> Prepared:
+    """Return a plain loop that trains a model on the windows."""
 
     def loss_of(tokens: Tensor, labels: Tensor) -> Tensor:
         return F.cross_entropy(model(tokens).flatten(0, 1), labels.flatten())
 
     run = training_loop(model, loss_of, windows(), "cpu", UPDATES)
     return Prepared(run, UPDATES * T * B, {"parameters": float(weights_of(model))}, UPDATES)
+
+
+def plain_language(setting: Setting) -> Prepared:
+    return language_loop(PlainGPT(CHARACTERS, LAYERS, D, H, T))
+
+
+def x_language(setting: Setting) -> Prepared:
+    from x_transformers import Decoder, TransformerWrapper
+
+    layers = Decoder(dim=D, depth=LAYERS, heads=H, attn_dim_head=D // H, attn_flash=True)
+    return language_loop(
+        TransformerWrapper(num_tokens=CHARACTERS, max_seq_len=T, attn_layers=layers, tie_embedding=True)
+    )
 
 
 def their_language(setting: Setting) -> Prepared:
@@ -232,7 +245,12 @@ CASES = [
         "train: small language model",
         f"Updates of a GPT of {LAYERS} layers of {D}, {B} rows of {T} characters, AdamW, float32, the whole loop",
         "token",
-        {"regard": our_language, TRAINER: their_language, "plain PyTorch": plain_language},
+        {
+            "regard": our_language,
+            TRAINER: their_language,
+            "plain PyTorch": plain_language,
+            "x-transformers": x_language,
+        },
         ("cpu",),
         SAME,
         {TRAINER: 0.8, "plain PyTorch": 1.0},
