@@ -50,14 +50,20 @@ def override(table: Mapping[str, Any], changes: Iterable[str], optional: Collect
         if not isinstance(change, str):
             raise ConfigError(f"override {change!r} must be text of the form path.to.key=value")
     for change in sorted(changes, key=_kinds_first):
-        path, equals, text = change.partition("=")
-        keys = [key.strip() for key in path.split(".")]
+        _, equals, text = change.partition("=")
+        path = override_path(change)
+        keys = path.split(".")
         if not equals or not all(keys) or len(keys) > DEEPEST:
             raise ConfigError(f"override {change!r} must have the form path.to.key=value")
-        if text.strip() != "none" or path.strip() not in optional or _has(result, keys):
+        if text.strip() != "none" or path not in optional or _has(result, keys):
             result = _set(result, keys, text.strip(), path)
         own = merge(own, _nested(keys, _value(text.strip())))
     return _drop_unused_layers(result, own)
+
+
+def override_path(change: str) -> str:
+    """Return the path of an override, without the blanks that may be in it: model.depth for `model.depth = 6`."""
+    return ".".join(key.strip() for key in change.partition("=")[0].split("."))
 
 
 def _has(table: Any, keys: list[str]) -> bool:
@@ -80,7 +86,7 @@ def split_changes(arguments: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def _kinds_first(change: str) -> tuple[bool, int]:
-    path = change.partition("=")[0].strip()
+    path = override_path(change)
     is_kind = path.endswith(".kind")
     return not is_kind, path.count(".") if is_kind else 0
 
@@ -254,7 +260,7 @@ def in_file(recipe: object, overrides: Iterable[object] = ()) -> Iterator[None]:
     except ConfigError as error:
         if not _is_path(recipe):
             raise
-        changed = [str(change).partition("=")[0].strip().removesuffix(".kind") for change in overrides]
+        changed = [override_path(str(change)).removesuffix(".kind") for change in overrides]
 
         def place(path: str) -> str:
             overridden = any(path == key or path.startswith(f"{key}.") for key in changed)

@@ -10,6 +10,7 @@ from torch.quasirandom import SobolEngine
 from regard.config import to_table
 from regard.data.tokenizer import LEAST
 from regard.errors import ConfigError
+from regard.recipe_files import override_path
 from regard.training.draft import RunPlan
 from regard.training.request import RunRequest
 
@@ -17,7 +18,7 @@ from regard.training.request import RunRequest
 def search_space(plan: RunPlan, request: RunRequest, named: bool, device: str) -> Mapping[str, Sequence[Any]]:
     """Return what is searched: the space of the task, without what the user has decided."""
     space = dict(plan.config.task.suggest_search(device))
-    decided = [change.partition("=")[0].strip() for change in request.overrides]
+    decided = [override_path(change) for change in request.overrides]
     tokenizer = plan.config.tokenizer
     fixed = {
         "rate": any(path.startswith("train.optimizer") for path in decided),

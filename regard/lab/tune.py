@@ -28,7 +28,7 @@ from regard.lab.comparison.runs import say
 from regard.lab.halving import SEARCH, TASK, TRIALS, Halving, Search, TunedSetting, count_settings
 from regard.lab.search_space import changes_for, draw_settings, search_space, suggested_settings
 from regard.machine import suggest_threads
-from regard.recipe_files import override, read_recipe
+from regard.recipe_files import override, override_path, read_recipe
 from regard.runs.layout import LOCK
 from regard.tasks.defaults import TaskConfig
 from regard.terminal import plain_console, show_status
@@ -72,7 +72,7 @@ def tune(
     if minutes <= 0:
         raise ConfigError(f"minutes={minutes:g} must be above 0")
     for change in overrides:
-        if change.partition("=")[0].strip() in ("train.steps", "train.minutes", "train.patience"):
+        if override_path(change) in ("train.steps", "train.minutes", "train.patience"):
             raise ConfigError(f"{change!r}: the search decides how long each setting is trained; leave it out")
     check_size(size)
     if recipe is not None:
@@ -205,7 +205,7 @@ def _write_found(folder: Path, search: Search, base: Table, overrides: Sequence[
     table["train"] = {"optimizer": to_table(config.train.optimizer)}
     if config.tokenizer is not None:
         table["tokenizer"] = to_table(config.tokenizer)
-    own = [change for change in overrides if change.startswith(("task.", "train."))]
+    own = [change for change in overrides if override_path(change).startswith(("task.", "train."))]
     about = f"Found by regard tune: {best.words}; {score} on the validation data"
     write_text(folder / FOUND, tomli_w.dumps({"about": about, **override(table, own)}))
 

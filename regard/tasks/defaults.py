@@ -16,7 +16,7 @@ from regard.data.lines import PACKED
 from regard.data.read import files_below
 from regard.data.tables import UNPACKED, estimate_cells, find_columns, is_table, is_wrapped
 from regard.errors import ConfigError
-from regard.recipe_files import EMPTY_NAME, override
+from regard.recipe_files import EMPTY_NAME, override, override_path
 
 if TYPE_CHECKING:
     from regard.tasks.task import Task
@@ -112,7 +112,7 @@ class TaskConfig(Config):
         """Return the settings for files with other columns: changes such as `task.text=body`, and of nothing else."""
         keys = [role.option for role in self.roles] + ["task.header"] * bool(self.roles)
         for change in changes:
-            if change.partition("=")[0].strip() not in keys:
+            if override_path(change) not in keys:
                 rule = f"only the columns can change: {', '.join(keys)}" if keys else "nothing can change"
                 raise ConfigError(f"{change!r}: where a model is measured, {rule}")
         table = override({"task": to_table(self)}, changes)["task"]

@@ -9,6 +9,7 @@ from torch import nn
 from regard.config import Table
 from regard.data.tokenizer import TokenizerConfig
 from regard.models.recipe import ModelConfig
+from regard.recipe_files import override_path
 from regard.tasks.defaults import TaskConfig
 from regard.tasks.task import Task
 from regard.training.config import RunConfig
@@ -80,7 +81,7 @@ class Draft:
 
     def note_changes(self, table: str) -> None:
         """Record which values of a table come from overrides."""
-        self.sources |= {change.partition("=")[0].strip(): COMMAND_LINE for change in self.changes[table]}
+        self.sources |= dict.fromkeys(map(override_path, self.changes[table]), COMMAND_LINE)
 
 
 def chosen_by(reason: str, function: Callable[..., Any]) -> str:

@@ -12,7 +12,7 @@ from regard.models.count import flops_per_token
 from regard.models.recipe import ModelConfig, build_empty, load_recipe
 from regard.models.scale import HEADS, SIZES, Size, part_sizes, scale_model
 from regard.parts.recurrent import Bidirectional, Recurrent
-from regard.recipe_files import merge, override, read_recipe
+from regard.recipe_files import merge, override, override_path, read_recipe
 from regard.training.draft import Draft, chosen_by
 from regard.training.model_table import (
     changed_values,
@@ -143,7 +143,7 @@ def _scaled(draft: Draft) -> Table:
     request, given = draft.request, draft.given.get("model", {})
     if not draft.named or request.size != "auto":
         draft.size = choose_size(request.size, draft.task_config, draft.task.amount(), draft.device)
-    changes = [change for change in draft.changes["model"] if change.startswith("model.dim=")]
+    changes = [change for change in draft.changes["model"] if override_path(change) == "model.dim"]
     dim = find_size({} if "kind" in given else given, changes, "model", "dim")
     fixed = draft.pretrained is not None or request.model is not None
     if fixed or (draft.size is None and dim is None):
@@ -162,7 +162,7 @@ def _scaled(draft: Draft) -> Table:
 def _with_part_sizes(draft: Draft, table: Table, base: Table) -> Table:
     """Fill in the sizes of parts for which an override gives only the kind."""
     for change in draft.changes["model"]:
-        *place, last = change.partition("=")[0].strip().split(".")[1:]
+        *place, last = override_path(change).split(".")[1:]
         if place and last == "kind" and isinstance(table.get("dim"), int):
             heads = table_below(base, place).get("heads")
             kind = str(table_below(table, place).get("kind"))  # one that is not text is found when the table is read

@@ -6,7 +6,7 @@ from typing import Any
 from regard.config import Table
 from regard.errors import ConfigError
 from regard.models.recipe import MODELS
-from regard.recipe_files import merge, override, read_recipe, recipe_names
+from regard.recipe_files import merge, override, override_path, read_recipe, recipe_names
 from regard.tasks.kinds import TASKS
 
 
@@ -54,7 +54,7 @@ def changed_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table
 
 def find_size(model: Mapping[str, Any], changes: list[str], place: str, key: str) -> int | None:
     """Return a size from the table at `place` after the overrides below it; None if there is no valid one."""
-    table = override({"model": model}, [change for change in changes if change.startswith(place)])
+    table = override({"model": model}, [change for change in changes if override_path(change).startswith(place)])
     size = table_below(table, place.split(".")).get(key)
     return size if type(size) is int and size > 0 else None
 

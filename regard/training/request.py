@@ -13,7 +13,7 @@ from regard.config import Config, Positive, Seed, Table, check_keys, field_types
 from regard.data.tokenizer import TokenizerConfig
 from regard.errors import ConfigError, choices
 from regard.models.recipe import MODELS
-from regard.recipe_files import ABOUT_ONE_RECIPE, in_file, override, read_recipe, split_changes
+from regard.recipe_files import ABOUT_ONE_RECIPE, in_file, override, override_path, read_recipe, split_changes
 from regard.tasks.kinds import TASKS
 from regard.training.config import RunConfig, TrainConfig
 
@@ -122,9 +122,8 @@ def sort_overrides(overrides: Sequence[object]) -> dict[str, list[str]]:
     for change in overrides:
         if not isinstance(change, str):
             raise ConfigError(f"override {change!r} must be text of the form table.key=value")
-        path, equals, _ = change.partition("=")
-        table, dot, _ = path.strip().partition(".")
-        if table not in by_table or not (equals and dot):
+        table, dot, _ = override_path(change).partition(".")
+        if table not in by_table or not dot or "=" not in change:
             tables = [name for name, known in _known_keys().items() if table in known and table not in TABLES]
             hint = f"did you mean {tables[0]}.{change}?" if tables else f"tables: {', '.join(TABLES)}"
             raise ConfigError(f"override {change!r} must have the form table.key=value; {hint}")
@@ -145,13 +144,13 @@ def _known_keys() -> dict[str, set[str]]:
 
 def apply_named(table: Mapping[str, Any], changes: list[str], *names: str) -> Table:
     """Apply only the overrides of these names: those that must be known before the others."""
-    own = [change for change in changes if change.partition("=")[0].strip() in names]
+    own = [change for change in changes if override_path(change) in names]
     return override(table, [change for change in own if change.partition("=")[2].strip() != "none"])
 
 
 def changed_keys(changes: Iterable[str]) -> set[str]:
     """Return the keys of the table of training that overrides change."""
-    return {change.partition("=")[0].strip().removeprefix("train.") for change in changes}
+    return {override_path(change).removeprefix("train.") for change in changes}
 
 
 def read_user_choices(train: Mapping[str, Any], changes: list[str]) -> tuple[UserChoices, Table]:

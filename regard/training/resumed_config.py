@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from regard.config import Table, from_table, optional_keys, to_table
 from regard.errors import ConfigError
-from regard.recipe_files import override
+from regard.recipe_files import override, override_path
 from regard.tasks.defaults import suggest_schedule
 from regard.training.config import RunConfig, TrainConfig
 from regard.training.request import changed_keys
@@ -15,10 +15,11 @@ from regard.training.time_left import RARE
 def resumed_config(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
     """Apply overrides to the config of a resumed run; values that were derived from its steps follow new steps."""
     for change in overrides:
-        if not str(change).startswith("train.") or change.startswith("train.seed"):
+        path = override_path(str(change))
+        if not path.startswith("train.") or path == "train.seed":
             kept = "a resumed run keeps its data, its model and its seed"
             raise ConfigError(f"{change!r}: {kept}; only train.* can change")
-        if change.startswith("train.minutes"):
+        if path == "train.minutes":
             raise ConfigError(f"{change!r}: a resumed run counts updates; ask for more with train.steps=...")
     table = to_table(config)
     optional = optional_keys(TrainConfig, "train")

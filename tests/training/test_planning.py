@@ -332,6 +332,20 @@ def test_a_width_scales_a_recipe_and_explicit_values_win(tmp_path):
     assert planned("language", tmp_path, recipe="gpt2").config.model.dim == 768
 
 
+def test_blanks_in_an_override_change_nothing(tmp_path):
+    plain = ("model.dim=128", "task.window=16", "train.steps=7", "train.optimizer.kind=adamw", "tokenizer.kind=byte")
+    spaced = (
+        " model.dim = 128",
+        "task . window=16 ",
+        "train.steps =7",
+        "train.optimizer. kind = adamw",
+        "tokenizer.kind= byte",
+    )
+    found, same = (planned("language", tmp_path, *changes, recipe="gpt2") for changes in (spaced, plain))
+    assert found.config == same.config
+    assert found.sources == same.sources
+
+
 def test_the_width_of_the_task_s_own_model_reaches_its_layers(tmp_path):
     for dim in (64, 512):
         found = planned("language", tmp_path, f"model.dim={dim}").config.model

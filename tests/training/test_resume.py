@@ -377,6 +377,7 @@ def test_another_schedule_can_be_given_by_its_kind_alone(tmp_path: Path, whole: 
         ("model.depth=1", "'model.depth=1': a resumed run keeps its data, its model and its seed; only train.*"),
         ("task.window=4", "'task.window=4': a resumed run keeps its data"),
         ("train.seed=1", "'train.seed=1': a resumed run keeps its data, its model and its seed"),
+        ("train. seed=1", "'train. seed=1': a resumed run keeps its data, its model and its seed"),
         ("train.optimizer.kind=muon", "optimizer state: 'exp_avg/"),
         ("train.stops=5", "train.stops: unknown key; did you mean 'steps'"),
     ],

@@ -17,7 +17,7 @@ from regard.lab.comparison.models import Contender, naming_recipe
 from regard.machine import THREADS, available_memory, suggest_threads
 from regard.models.count import parameters
 from regard.models.recipe import ModelConfig, build_empty
-from regard.recipe_files import read_recipe
+from regard.recipe_files import override_path, read_recipe
 from regard.tasks.kinds import TASKS
 from regard.tasks.task import Task
 from regard.training.config import RunConfig
@@ -57,7 +57,7 @@ class CompareSettings:
 def check_changes(changes: Sequence[str]) -> None:
     """Reject changes of what a comparison decides itself."""
     for change in changes:
-        if change.partition("=")[0].strip() in DECIDED:
+        if override_path(change) in DECIDED:
             rule = "a comparison decides this itself, the same for all"
             raise ConfigError(f"{change!r}: {rule}; give steps=N, tokens=N, flops=N or minutes=N, and seeds=N")
 
@@ -178,7 +178,7 @@ def _with_one_length(
     if key is None:
         return requests
     length = min(lengths) if known is None else getattr(known.task, key)
-    given = any(change.partition("=")[0].strip() == f"task.{key}" for change in settings.changes)
+    given = any(override_path(change) == f"task.{key}" for change in settings.changes)
     change = () if given else (f"task.{key}={length}",)
     return [replace(request, overrides=(*request.overrides, *change)) for request in requests]
 
@@ -264,7 +264,7 @@ def _bytes_of_run(draft: Draft) -> int:
 
 def _threads(known: RunConfig | None, settings: CompareSettings, jobs: int, ranks: Ranks) -> tuple[str, ...]:
     """Return the change that gives all runs the same number of threads on a CPU."""
-    given = any(change.partition("=")[0].strip() == "train.threads" for change in settings.changes)
+    given = any(override_path(change) == "train.threads" for change in settings.changes)
     if ranks.device.type != "cpu" or given:
         return ()
     count = known.train.threads if known is not None else max(1, _free_cores() // max(jobs, 1))
