@@ -110,6 +110,9 @@ class Fit(CutCounter):
         while waiting:
             begin, end = waiting.pop()
             part = text[begin:end]
+            if not part.strip():  # a translator would write something even for blanks alone
+                inside = False
+                continue
             ids = None if len(part) > CERTAIN * self.limit else self.tokenizer.encode(part)
             if ids is None or (len(ids) > self.limit and len(part) > 1):
                 place = breaks.nearest_to_middle(begin, end)

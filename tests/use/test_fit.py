@@ -68,12 +68,20 @@ def test_the_middle_of_a_text(text, first):
 
 
 @given(st.text("ab. ,é日!", max_size=80), st.integers(4, 20))
-def test_a_split_line_loses_nothing_and_fits(text, limit):
+def test_a_split_line_loses_only_blanks_and_fits(text, limit):
     fit = Fit(tokenizer_of("byte"), limit, "split")
     (parts,) = fit([text])
     assert all(len(part.ids) <= limit for part in parts)
-    assert "".join(part.text for part in parts) == (text if text.strip() else "")
+    assert all(part.text.strip() for part in parts)
+    assert "".join("".join(part.text for part in parts).split()) == "".join(text.split())
     assert fit.cut == 0
+
+
+def test_blanks_alone_are_no_part():
+    blanks = " " * 1000
+    (parts,) = Fit(tokenizer_of("byte"), 8, "split")([f"red{blanks}dog{blanks}cat"])
+    assert [part.text.strip() for part in parts] == ["red", "dog", "cat"]
+    assert [part.words for part in parts] == [0, 1, 2]
 
 
 def test_a_character_of_more_tokens_than_fit():
