@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from sys import float_info
 from typing import Any
 
 import torch
@@ -32,7 +33,7 @@ def open_huggingface(folder: Path, device: torch.device, allow_pickle: bool = Fa
     if model.reads == "text" and has_tokenizer(folder):
         tokenizer = load_tokenizer(folder)
         check_vocabulary(model, tokenizer, folder)
-    mean, std = read_normalisation(folder) if model.reads == "image" else ((), ())
+    mean, std = ((), ()) if model.image is None else read_normalisation(folder, model.image.channels)
     embedding = read_embedding(model, folder, allow_pickle)
     return Bundle(
         model=model,
@@ -110,7 +111,7 @@ def generation_defaults(generation: Mapping[str, Any], folder: Path) -> dict[str
 
     def number(key: str, default: int | float) -> Any:
         value = generation.get(key, default)
-        if type(value) not in (int, float):
+        if not _is_number(value):
             raise RegardError(f"{folder / GENERATION}: {key}={value!r} must be a number")
         return type(default)(value)
 
@@ -137,15 +138,22 @@ def unused_settings(generation: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(f"{key}={value}" for key, value in values.items())
 
 
-def read_normalisation(folder: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Read the mean and standard deviation of the colours; the default is that of ViT."""
+def read_normalisation(folder: Path, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Read the mean and standard deviation of each channel of an image; the default is that of ViT."""
     table = read_json(folder / IMAGES) if (folder / IMAGES).exists() else {}
     if table.get("do_normalize") is False:
-        return (0.0,) * 3, (1.0,) * 3
+        return (0.0,) * channels, (1.0,) * channels
     found = []
     for key in ("image_mean", "image_std"):
-        value = table.get(key, [0.5] * 3)
-        if not isinstance(value, list) or not all(type(number) in (int, float) for number in value):
-            raise RegardError(f"{folder / IMAGES}: {key}={value!r} must be a list of numbers")
-        found.append(tuple(float(number) for number in value))
+        value = table.get(key, [0.5] * channels)
+        if not isinstance(value, list) or len(value) != channels or not all(map(_is_number, value)):
+            rule = f"must be a list of numbers, one for each of the {channels} channels"
+            raise RegardError(f"{folder / IMAGES}: {key}={value!r} {rule}")
+        found.append(tuple(map(float, value)))
     return found[0], found[1]
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether a value is a finite number; Python also reads NaN, Infinity and longer numbers in JSON."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and abs(value) <= float_info.max

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 import regard
 from regard.decode.choose import Sampling
 from regard.errors import InputError, RegardError
+from regard.hub.folder import save_huggingface
 from regard.use.generate import generate_options
 from regard.use.translate import translate_options
 
@@ -154,10 +155,22 @@ def test_images_are_normalised_as_the_folder_says(folders, tmp_path):
     for said, mean in (({"do_normalize": False}, (0.0,) * 3), ({"image_mean": [1, 0, 1]}, (1.0, 0.0, 1.0))):
         (folders["vit"] / "preprocessor_config.json").write_text(json.dumps(said))
         assert regard.load(folders["vit"], "cpu").bundle.mean == mean
-    (folders["vit"] / "preprocessor_config.json").write_text('{"image_std": 3}')
-    with pytest.raises(RegardError, match="preprocessor_config.json: image_std=3 must be a list of numbers"):
-        regard.load(folders["vit"], "cpu")
+    for said in ("3", "[1, 1]", "[1, NaN, 1]"):
+        (folders["vit"] / "preprocessor_config.json").write_text(f'{{"image_std": {said}}}')
+        with pytest.raises(RegardError, match="must be a list of numbers, one for each of the 3 channels"):
+            regard.load(folders["vit"], "cpu")
     (tmp_path / "kept.json").rename(folders["vit"] / "preprocessor_config.json")
+
+
+def test_an_image_of_one_channel_has_one_mean_by_default(tmp_path):
+    sizes = ("dim=16", "depth=1", "layers.block.mixer.heads.heads=2", "layers.block.feedforward.hidden=32")
+    patches = ("patches.height=8", "patches.width=8", "patches.patch=4", "patches.channels=1", "position.length=5")
+    model = regard.build("vit", *(f"model.{change}" for change in (*sizes, *patches, "head.classes=2")), seed=0)
+    save_huggingface(model, tmp_path / "grey")
+    ours = regard.load(tmp_path / "grey", "cpu")
+    assert (ours.bundle.mean, ours.bundle.std) == ((0.5,), (0.5,))
+    ((best,),) = ours.classify([image(tmp_path / "a.png")])
+    assert best.label in ours.classes
 
 
 def test_evaluation_on_files(folders, tmp_path):
@@ -205,9 +218,10 @@ def test_generation_defaults(tmp_path):
     assert translate_options(ours.bundle, {"beam": 2}).beam == 2
     assert generate_options(ours.bundle, {"temperature": 0.5}).beam is None  # a temperature means sampling
     assert len(ours.generate(["red"], tokens=3)) == 1
-    (folder / "generation_config.json").write_text('{"do_sample": true, "temperature": "warm"}')
-    with pytest.raises(RegardError, match="generation_config.json: temperature='warm' must be a number"):
-        regard.load(folder, "cpu")
+    for key, value in (("temperature", '"warm"'), ("temperature", "NaN"), ("top_k", "Infinity"), ("top_k", "1" * 400)):
+        (folder / "generation_config.json").write_text(f'{{"do_sample": true, "{key}": {value}}}')
+        with pytest.raises(RegardError, match=f"generation_config.json: {key}=.* must be a number"):
+            regard.load(folder, "cpu")
 
 
 def test_settings_that_are_not_used_are_named(tmp_path):
