@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.data.tracks import holds_rows
 from regard.errors import InputError
 from regard.models.intervention import Intervention, find_places
 from regard.models.model import Model
@@ -208,8 +209,8 @@ class LiveRecording(ComputedRecording):
 
     def write(self, given: Any) -> WrittenResult:
         """Return what the model writes by itself, unchanged and changed."""
-        assert self.query is not None
         changes = self._interventions(Changes(self.bundle.model, given))
+        assert self.query is not None  # otherwise that was an error
         return {"written": [write_changed(self.bundle, self.query, each) for each in ([], changes)]}
 
     def head_scores(self) -> HeadScoresResult:
@@ -229,10 +230,19 @@ class LiveRecording(ComputedRecording):
             raise InputError("this is a changed model already; change the original instead")
 
         def elsewhere(text: str) -> Capture:
+            self._check_no_file(text)
             prepared = prepare_query(self.bundle, Query(text, tokens=0))
             return capture(self.model, prepared.arguments)
 
         return changes.interventions(self.captured, elsewhere)
+
+    def _check_no_file(self, text: str) -> None:
+        """Reject a text that the model would read as the name of a file, which a page must not choose."""
+        if self.model.reads == "image":
+            raise InputError(f"{self.bundle.name}: is {self.bundle.description}, not of texts; leave the text out")
+        if self.model.reads == "tracks" and not holds_rows(text):
+            remedy = "write rows: frame agent x y; frame agent x y"
+            raise InputError(f"{self.bundle.name}: is {self.bundle.description}; {remedy}")
 
     # --- blobs -------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from regard.viewer.query import Query
 from regard.viewer.record import record
 from regard.viewer.recording_store import RecordingStore
 
-from ..use.made import loaded
+from ..use.made import image, loaded
 from .fake import recording
 from .shown import in_float32
 from .test_server import client
@@ -48,8 +48,9 @@ def test_the_changed_recording_is_the_model_inside_intervene():
     assert changed.manifest()["title"] == "writer (changed)"
     assert changed.manifest()["sequences"] == live.manifest()["sequences"]
     assert live.manifest()["places"] == ["self.1", "self.2", "tokens.0", "tokens.1", "tokens.2"]
-    with pytest.raises(InputError, match="change the original instead"):
-        changed.change([OFF])
+    for work in (changed.change, changed.write):
+        with pytest.raises(InputError, match="change the original instead"):
+            work([OFF])
 
 
 @pytest.mark.parametrize("change", [{"attention": 1}, {"attention": "previous"}, {"weight": [2, 1, 0.75]}])
@@ -104,6 +105,24 @@ def test_a_vector_comes_from_another_text_or_layer():
     mixed = changed.captured.traces["stack.layers.0.mixer"].mixed[0, 0, 2]
     assert torch.equal(mixed, live.captured.traces["stack.layers.1.mixer"].mixed[0, 3, 1])
     assert "regard.read_vectors(model.model, 'self.2', tokens)[0, 3, 1]" in result["code"]
+
+
+def test_another_text_is_never_read_as_the_name_of_a_file(tmp_path):
+    picture, scene = image(tmp_path / "a.png"), tmp_path / "walk.txt"
+    rows = "0 a 0 0; 10 a 0.4 0.1; 20 a 0.8 0.2"
+    scene.write_text(rows.replace("; ", "\n"), encoding="utf-8")
+    seer = record(in_float32("seer", loaded("vision").bundle), Query(image=picture))
+    walkers = record(in_float32("walkers", loaded("trajectories").bundle), Query(rows))
+    for live, sequence, name, says in (
+        (seer, "patches", picture, "leave the text out"),
+        (walkers, "steps", scene, "write rows"),
+    ):
+        change = {"place": f"{sequence}.1", "vector": {"place": f"{sequence}.1", "position": 0, "text": str(name)}}
+        with pytest.raises(InputError, match=says):
+            live.change([change])
+    change["vector"]["text"] = rows
+    _, result = walkers.change([change])
+    assert set(result["moved"]) == {"self.1", "self.2"}
 
 
 def test_code_does_what_the_page_does():
