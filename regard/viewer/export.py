@@ -214,7 +214,7 @@ def choose_head(manifest: Manifest, attention: str | None, head: int | None) -> 
         return chosen, begin["head"] if chosen["id"] == begin["attention"] else 0
     if not isinstance(head, Integral) or not 1 <= head <= chosen["heads"]:
         raise InputError(f"head {head}: {chosen['id']} has heads 1 to {chosen['heads']}")
-    return chosen, head - 1
+    return chosen, int(head) - 1  # a number of NumPy cannot be written as JSON
 
 
 def _head_weights(recording: Recording, attention: AttentionInfo, head: int) -> "np.ndarray":

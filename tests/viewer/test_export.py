@@ -25,7 +25,7 @@ from regard.viewer.export import (
     read_head_weights,
 )
 from regard.viewer.html import page_as_iframe, page_with_recordings
-from regard.viewer.recording import StoredRecording, pack_recordings, unpack_recordings
+from regard.viewer.recording import StoredRecording, encode_json, pack_recordings, unpack_recordings
 
 from .fake import EVIL, SCRIPT, attention, manifest, recording
 
@@ -210,6 +210,11 @@ def test_a_head_is_the_one_chosen_or_where_the_page_begins():
         assert np.array_equal(found.weights, halves(one)[layer, head])
         assert found.title == f"a run · L{layer + 1}.H{head + 1} · cross"
     assert (found.queries, found.keys, found.allowed) == (["<s>", "a", EVIL], ["ein", "Hund"], None)
+
+
+def test_the_number_of_a_head_may_be_one_of_numpy():
+    _, number = choose_head(manifest(), "cross.1", np.int64(2))
+    assert encode_json(number) == b"1"
 
 
 def test_the_last_step_of_a_training_is_shown():
