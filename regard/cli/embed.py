@@ -3,7 +3,7 @@
 import json
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -99,6 +99,8 @@ class ArraySink(Sink):
 
     def __init__(self, path: Path | None) -> None:
         super().__init__(path, "wb")
+        if self.direct and path is not None and not path.is_dir():
+            raise InputError(f"{path}: an array needs a file, since its beginning is written last; choose another -o")
         self.width: int | None = None
         self.rows = 0
 
@@ -129,8 +131,7 @@ class ArraySink(Sink):
         shape = self.rows, self.width or 0
         np.lib.format.write_array_header_1_0(self.file, {"descr": "<f4", "fortran_order": False, "shape": shape})
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if error is None:
-            self.file.seek(0)
-            self._header()
-        super().__exit__(kind, error, trace)
+    def finish(self) -> None:
+        """Write the header again, now that the number of rows is known."""
+        self.file.seek(0)
+        self._header()

@@ -83,10 +83,15 @@ class Sink:
             raise self._refusal(error) from None
         self.size += 1
 
+    def finish(self) -> None:
+        """Complete what was written, after the last answer."""
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            if error is None:
+                self.finish()
             self.file.flush()
             if self.path is not None:
                 self.file.close()

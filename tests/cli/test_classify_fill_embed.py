@@ -1,6 +1,7 @@
 """`regard classify`, `regard fill` and `regard embed`: one answer a line."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -166,6 +167,13 @@ def test_an_array_is_not_text(regard, folder):
 def test_an_archive_of_arrays_is_not_written(regard, folder):
     assert regard.refused("embed", "red", "-m", folder / "language", "-o", "x.npz") == (
         "x.npz: an array is written as .npy, and text under any other name; name it NAME.npy"
+    )
+
+
+def test_an_array_is_not_written_into_a_pipe(regard, folder):
+    os.mkfifo("x.npy")
+    assert regard.refused("embed", "red", "-m", folder / "language", "-o", "x.npy") == (
+        "x.npy: an array needs a file, since its beginning is written last; choose another -o"
     )
 
 
