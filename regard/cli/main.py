@@ -223,9 +223,17 @@ def _end_quickly() -> None:
     atexit.register(gc.freeze)
 
 
+def _replace_closed_streams() -> None:
+    """Put the null device in the place of each standard stream that is closed, for which Python has None."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
+
+
 def main() -> None:
     """Run the command; a user's mistake is one line and exit code 2, never a traceback."""
     _end_quickly()
+    _replace_closed_streams()
     if isinstance(sys.stdout, TextIOWrapper):  # a name may hold bytes that are not UTF-8, a label half a character
         sys.stdout.reconfigure(errors="backslashreplace")
     try:

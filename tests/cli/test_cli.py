@@ -323,6 +323,14 @@ def test_every_verb_without_a_model_ends_quietly_if_nobody_reads(arguments, tmp_
     assert (done.value.code, capsys.readouterr().err) == (code, "")
 
 
+@pytest.mark.parametrize(("closed", "prints"), [("0<&-", True), ("1>&-", False), ("0<&- 1>&- 2>&-", False)])
+def test_closed_streams_are_the_null_device(closed, prints):
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *PROGRAM, "recipes"], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert (done.returncode, "gpt2" in done.stdout, done.stderr) == (0, prints, "")
+
+
 @pytest.mark.parametrize("arguments", ["recipes", "recipes --json"])
 def test_a_full_disk_behind_the_output_is_one_line(arguments):
     with open("/dev/full", "wb") as full:

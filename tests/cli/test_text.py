@@ -300,6 +300,11 @@ def test_a_full_pipe_is_read_in_large_parts(monkeypatch):
     assert {line for chunk in chunks for line in chunk} == {"some line of text"}
 
 
+def test_a_closed_input_has_no_lines(regard, folder, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)  # as Python has it
+    assert regard("translate", "-m", folder / "translation", *FAST) == (0, "", "")
+
+
 def test_texts_of_the_command_are_not_counted():
     lines = Lines(["a", "b", "c"], None)
     assert list(lines.chunks().lists) == [["a", "b", "c"]]
