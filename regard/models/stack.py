@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle, islice
+from re import fullmatch
 from typing import Any, cast
 
 from jaxtyping import Float, Int
@@ -294,7 +295,7 @@ class StackConfig(Config):
         names: list[str] = []
         for item in self.pattern or tuple(self.layers):
             count, star, name = item.rpartition("*")
-            if (star and not count.isdecimal()) or name not in self.layers:
+            if (star and not fullmatch("[1-9][0-9]*", count)) or name not in self.layers:
                 raise ConfigError(
                     f"pattern item {item!r} must be a layer or number*layer; {choices(name, self.layers)}"
                 )

@@ -105,6 +105,8 @@ def test_device_and_dtype():
         ("gpt2", "model.dim=100", r"^model\.layers\.block\.mixer\.heads: dim=100 must be a multiple of heads=12"),
         ("gpt2", 'model.pattern=["3*blok"]', r"^model: pattern item '3\*blok' .* did you mean 'block'"),
         ("gpt2", 'model.pattern=["x*block"]', r"^model: pattern item 'x\*block' must be a layer or number\*layer"),
+        ("gpt2", 'model.pattern=["0*block"]', r"^model: pattern item '0\*block' must be a layer or number\*layer"),
+        ("gpt2", 'model.pattern=["007*block"]', r"^model: pattern item '007\*block' must be a layer or number\*layer"),
         (
             "gpt2",
             "model.layers.other.mixer.kind=elman",
