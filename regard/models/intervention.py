@@ -130,8 +130,7 @@ class Intervention(NamedTuple):
     ) -> Edit:
         wanted = plain_numbers(self.attention)
         if isinstance(wanted, int) and not isinstance(wanted, bool):
-            (key,) = numbers_from_zero(self.place, "key", wanted) or (0,)
-            return LookAt(heads, positions, key=key)
+            return LookAt(heads, positions, key=number_from_zero(self.place, "key", wanted))
         if wanted == "previous" and not place.same:
             rule = "is not an attention of tokens to their own sequence, so there is no previous token"
             raise InputError(f"{self.place}: {rule}; use zero, uniform, first or the position of a key")
@@ -231,18 +230,20 @@ def _check_seen(change: Intervention, edit: Edit) -> None:
 
 
 def numbers_from_zero(place: str, what: str, given: Numbers) -> tuple[int, ...] | None:
-    """Return one or more whole numbers as a tuple; None stays None."""
+    """Return whole numbers, one or several, as a tuple; None stays None."""
     if given is None:
         return None
     given = plain_numbers(given)
-    try:
-        several = given if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
-        numbers = tuple(map(plain_numbers, several))
-        if any(isinstance(number, bool) or not isinstance(number, int) or number < 0 for number in numbers):
-            raise ValueError
-    except ValueError:
-        raise InputError(f"{place}: a {what} must be a whole number from 0, not {given!r}") from None
-    return numbers
+    several = given if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+    return tuple(number_from_zero(place, what, number) for number in several)
+
+
+def number_from_zero(place: str, what: str, given: Any) -> int:
+    """Return one whole number, which must be at least 0."""
+    number = plain_numbers(given)
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise InputError(f"{place}: a {what} must be a whole number from 0, not {number!r}")
+    return number
 
 
 def plain_numbers(given: Any) -> Any:
@@ -269,8 +270,7 @@ def check_weight(place: str, given: Any) -> tuple[int, int, float]:
         raise InputError(f"{place}: a weight must be (query, key, value), not {given!r}") from None
     if not 0 <= value <= 1:
         raise InputError(f"{place}: the value of a weight must be between 0 and 1, not {value:g}")
-    ((query,), (key,)) = (numbers_from_zero(place, what, n) or (0,) for what, n in (("query", query), ("key", key)))
-    return query, key, value
+    return number_from_zero(place, "query", query), number_from_zero(place, "key", key), value
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

@@ -339,6 +339,9 @@ def test_what_does_not_exist_is_an_error_of_one_line(place: str, change: dict[st
 def test_a_weight_is_query_key_and_value():
     with pytest.raises(InputError, match=r"self.1: a weight must be \(query, key, value\), not \(1, 1\)"):
         check_weight("self.1", (1, 1))
+    for query in (None, [], [1, 2], 1.5):
+        with pytest.raises(InputError, match=r"self.1: a query must be a whole number from 0, not (None|\[.*\]|1\.5)$"):
+            check_weight("self.1", (query, 1, 0.5))
 
 
 def test_a_source_has_no_previous_token():
