@@ -175,7 +175,7 @@ class LinearAttention(MatrixMemory):
         query, key = (_positive(at_least_float32(features)) for features in (query, key))
         decay = torch.zeros_like(query[..., :1])
         out, matrix = state_recurrence(query, decay, hide(key, real), F.pad(value, (0, 1), value=1.0), None, matrix)
-        out = out[..., :-1] / out[..., -1:]
+        out = out[..., :-1] / out[..., -1:].clamp(min=torch.finfo(out.dtype).tiny)  # 0 before the first real token
         return rearrange(out, "B T H E -> B T (H E)").to(x.dtype), matrix
 
 

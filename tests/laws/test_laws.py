@@ -74,6 +74,21 @@ def test_ragged_prompts_then_steps_equal_the_full_pass(case: Case):
 
 @every_decodable
 @torch.no_grad()
+def test_a_row_that_gets_no_tokens_in_a_step_is_left_as_it_was(case: Case):
+    model, data = case.build(), batch(case)
+    full, state = call(model, data), start(model, data)
+    for lengths in ([3, 0, 2], [0, 1, 0]):
+        rows = torch.tensor(lengths)
+        read = state.length
+        tokens = torch.stack([row[n : n + 3] for row, n in zip(data.tokens, read.tolist(), strict=True)])
+        _, state = model.step(tokens, state, rows)
+    read = state.length
+    logits, _ = model.step(data.tokens.gather(1, read[:, None]), state)
+    close(logits, full[torch.arange(3), read])
+
+
+@every_decodable
+@torch.no_grad()
 def test_a_reordered_state_continues_like_the_reordered_rows(case: Case):
     model, data = case.build(), batch(case)
     index = torch.tensor([2, 0, 0])
