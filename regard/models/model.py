@@ -22,12 +22,13 @@ from regard.models.introspection import AttentionRole, ModelSequence
 from regard.models.stack import Layer, Stack
 from regard.models.template import SpecialTokens, Template, text_template
 from regard.parts.absolute_position import Absolute
-from regard.parts.embed import Embedding, check_tensor
+from regard.parts.embed import Embedding
+from regard.parts.inputs import check_lengths, check_token_ids
 from regard.parts.mask import Padding, padded_positions
 from regard.parts.mixer import Mixer
 from regard.parts.moe import Experts
 from regard.parts.pool import Mean
-from regard.parts.state import State, Step, check_lengths
+from regard.parts.state import State, Step
 
 Verb = Literal["translate", "generate", "classify", "fill", "annotate", "embed", "forecast"]
 
@@ -348,7 +349,7 @@ def last_real(x: Float[Tensor, "B T D"], lengths: Int[Tensor, "B"] | None) -> Fl
 
 def row_positions(tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "_B"] | None) -> Int[Tensor, "B T"] | None:
     """Return the positions of rows padded on the right beyond `lengths`: -1 at padding; None without padding."""
-    check_tensor(tokens, "tokens")
+    check_token_ids(tokens)
     check_lengths(tokens, lengths, least=1)
     return padded_positions(lengths, tokens.shape[1])
 

@@ -21,6 +21,7 @@ from regard.models.model import Model, ModelConfig, Verb
 from regard.models.stack import Stack, StackConfig
 from regard.parts.absolute_position import Absolute, AbsoluteConfig
 from regard.parts.feedforward import ACTIVATIONS
+from regard.parts.inputs import check_tensor
 from regard.parts.mask import Agents
 from regard.parts.mixer import Mixer
 
@@ -164,6 +165,8 @@ class TrajectoryModel(Model):
 
     def by_agent(self, tracks: Float[Tensor, "B T 2"], present: Bool[Tensor, "B T"]) -> tuple[Positions, Present]:
         """Split the tokens into agents and steps."""
+        check_tensor(tracks, "tracks")
+        check_tensor(present, "present")
         if tracks.shape[1] % self.observed:
             steps = f"{tracks.shape[1]} steps are not a multiple of {self.observed}, the steps of each agent"
             raise InputError(f"{steps}; give all of them, with present=False where an agent is absent")

@@ -11,7 +11,7 @@ from regard.models.init import InitConfig, NormalConfig
 from regard.models.introspection import ModelSequence, Tap
 from regard.models.model import ModelConfig, TokenModel
 from regard.parts.embed import Embedding, Tokens
-from regard.parts.state import check_lengths
+from regard.parts.inputs import check_lengths
 
 
 class Word2Vec(TokenModel):
@@ -29,8 +29,9 @@ class Word2Vec(TokenModel):
 
     def forward(self, tokens: Int[Tensor, "B T"], *, lengths: Int[Tensor, "B"] | None = None) -> Float[Tensor, "B T V"]:
         """Score every word as one around each token: u_w . v_c; padding beyond `lengths` changes nothing."""
+        vectors = self.embed(tokens)
         check_lengths(tokens, lengths, least=1)
-        return self.logits(self.embed(tokens))
+        return self.logits(vectors)
 
     def token_vectors(self, **inputs: Tensor) -> Float[Tensor, "B T D"]:
         """Return the vector u of every token."""

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from math import prod, sqrt
-from reprlib import repr as shortened
 from typing import Annotated
 
 import torch
@@ -14,6 +13,7 @@ from regard.config import Config, Count, Range, Rate
 from regard.errors import ConfigError, InputError, at
 from regard.parts.absolute_position import Absolute, AbsoluteConfig
 from regard.parts.dropout import build_dropout
+from regard.parts.inputs import check_tensor, check_token_ids, find_outside
 from regard.parts.linear import linear
 from regard.parts.norm import NormConfig
 from regard.parts.region import region
@@ -35,23 +35,6 @@ class Tokens(nn.Module):
                 f"does the tokenizer belong to this model?"
             )
         return self.table(tokens)
-
-
-def check_tensor(given: object, name: str) -> None:
-    """Reject what is not a tensor, such as a list."""
-    if not isinstance(given, Tensor):
-        raise InputError(f"{name}={shortened(given)} must be a tensor; torch.tensor makes one of a list")
-
-
-def find_outside(ids: Int[Tensor, "B T"], known: int) -> str | None:
-    """Return the first id outside 0 .. known-1 and its place; checked only where this needs no synchronisation."""
-    if torch.compiler.is_compiling() or ids.device.type != "cpu" or ids.numel() == 0:
-        return None
-    low, high = ids.aminmax()
-    if low >= 0 and high < known:
-        return None
-    row, column = ((ids < 0) | (ids >= known)).nonzero()[0].tolist()
-    return f"{int(ids[row, column])} at row {row}, place {column}"
 
 
 class Embedding(nn.Module):
@@ -90,12 +73,7 @@ class Embedding(nn.Module):
         segments: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Embed tokens; without `segments`, all belong to segment 0."""
-        check_tensor(tokens, "tokens")
-        if tokens.ndim != 2 or tokens.is_floating_point() or tokens.shape[1] == 0:
-            shape = tuple(tokens.shape)
-            raise InputError(
-                f"tokens must be integers of shape (rows, 1 or more tokens), not {tokens.dtype} of shape {shape}"
-            )
+        check_token_ids(tokens)
         x = self.tokens(tokens)
         if self.word_dropout and self.training:
             x = x * self.kept_words(x)[tokens]
@@ -195,6 +173,9 @@ class Patches(nn.Module):
     def forward(self, images: Float[Tensor, "B channels height width"]) -> Float[Tensor, "B T D"]:
         """Embed the patches."""
         check_tensor(images, "images")
+        if images.ndim != 4:
+            shape = tuple(images.shape)
+            raise InputError(f"images must have the shape (images, channels, height, width), not {shape}")
         channels, height, width = images.shape[1:]
         wanted = (self.channels, self.height, self.width)
         if (channels, height, width) != wanted:

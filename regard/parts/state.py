@@ -14,6 +14,7 @@ from torch import Tensor
 
 from regard.errors import InputError, too_long
 from regard.parts.cache import Cache, CacheKind, CacheView, Kept, Memo, SlotTable, View, groups_of
+from regard.parts.inputs import check_lengths, check_token_ids
 from regard.parts.mask import Causal, Padding, Rule
 
 
@@ -118,19 +119,6 @@ class Step:
     layers: Sequence[dict[str, LayerView]] | None = None
 
 
-def check_lengths(tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "_B"] | None, least: int) -> None:
-    """Reject lengths that do not fit their rows; values only where that does not synchronise with an accelerator."""
-    if lengths is None:
-        return
-    B, T = tokens.shape
-    if lengths.shape != (B,):
-        raise InputError(f"{B} rows need {B} lengths, not lengths of shape {tuple(lengths.shape)}")
-    if torch.compiler.is_compiling() or lengths.device.type != "cpu" or B == 0:
-        return
-    if int(lengths.min()) < least or int(lengths.max()) > T:
-        raise InputError(f"lengths {lengths.tolist()} must be between {least} and the {T} tokens of a row")
-
-
 @dataclass
 class State:
     """The state of a whole model: a dict for each layer, and the number of tokens that each row has read.
@@ -161,7 +149,8 @@ class State:
 
         The mask is causal unless given.
         """
-        if tokens.ndim != 2 or len(tokens) != len(self.length):  # a single row would be computed for all
+        check_token_ids(tokens)
+        if len(tokens) != len(self.length):  # a single row would be computed for all
             shape = f"(rows, tokens) with the {len(self.length)} rows of the state"
             raise InputError(f"tokens must have the shape {shape}, not {tuple(tokens.shape)}")
         check_lengths(tokens, lengths, least=0)

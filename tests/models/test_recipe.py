@@ -9,7 +9,7 @@ import regard
 from regard.config import to_toml
 from regard.errors import ConfigError, InputError
 from regard.models.recipe import caution_of_lost_keys, load_recipe
-from regard.parts.state import check_lengths
+from regard.parts.inputs import check_lengths
 from regard.recipe_files import find_lost_keys, recipe_names
 from tests.laws.cases import SHRINK
 
@@ -163,6 +163,47 @@ def test_lengths_that_do_not_fit():
             model(tokens, lengths=torch.tensor(lengths))
     with pytest.raises(InputError, match=r"2 rows need 2 lengths, not lengths of shape \(3,\)"):
         check_lengths(tokens, torch.ones(3, dtype=torch.long), least=1)
+
+
+ROW, ROWS = torch.tensor([1, 2]), torch.tensor([[1, 2]])
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("recipe", "inputs", "named", "message"),
+    [
+        ("bert", ([[1, 2]],), {"lengths": ROW[:1]}, r"tokens=\[\[1, 2\]\] must be a tensor"),
+        (
+            "bert",
+            (ROW,),
+            {"lengths": ROW[:1]},
+            r"tokens must be integers of shape \(rows, 1 or more tokens\), not .*\(2,\)",
+        ),
+        ("bert", (ROWS,), {"lengths": [2]}, r"lengths=\[2\] must be a tensor; torch.tensor makes one of a list"),
+        ("word2vec", ([[1, 2]],), {"lengths": ROW[:1]}, r"tokens=\[\[1, 2\]\] must be a tensor"),
+        ("word2vec", (ROW,), {"lengths": ROW[:1]}, r"tokens must be integers of shape \(rows, 1 or more tokens\)"),
+        (
+            "vit",
+            (torch.zeros(3, 8, 12),),
+            {},
+            r"images must have the shape \(images, channels, height, width\), not \(3, 8",
+        ),
+        ("forecaster", ([[0.0, 0.0]], [[True]]), {}, r"tracks=\[\[0.0, 0.0\]\] must be a tensor"),
+    ],
+)
+def test_inputs_that_are_not_tensors_of_rows_are_an_error_of_one_line(recipe, inputs, named, message):
+    model = regard.build(recipe, *SHRINK[recipe]).eval()
+    with pytest.raises(InputError, match=message):
+        model(*inputs, **named)
+
+
+@pytest.mark.unchecked
+def test_a_step_of_a_list_is_an_error_of_one_line():
+    model = regard.build("elman", *SHRINK["elman"]).eval()
+    state = model.start(1)
+    with pytest.raises(InputError, match=r"tokens=\[\[1\]\] must be a tensor"):
+        model.step([[1]], state)
+    assert state.length.tolist() == [0]
 
 
 def test_a_step_has_the_rows_of_its_state():
