@@ -1,6 +1,7 @@
 """A Hugging Face `config.json`, read strictly: an unread key and an unsupported value are errors."""
 
 from collections.abc import Callable, Mapping
+from sys import float_info
 from typing import Any, TypeVar
 
 from regard.errors import RegardError, choices
@@ -132,7 +133,7 @@ class HubConfig:
 
     def read_float(self, key: str, default: float | None = None) -> float:
         """Read a number."""
-        return float(self._read(key, default, "a number", lambda value: type(value) in (int, float)))
+        return float(self._read(key, default, "a number", _is_number))
 
     def read_bool(self, key: str, default: bool | None = None) -> bool:
         """Read true or false."""
@@ -186,3 +187,8 @@ class HubConfig:
         if not accepts(value):
             raise RegardError(f"{self.place}: {key}={value!r} must be {rule}")
         return value
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether a value of JSON is a number that a float can hold: a whole number there has any size."""
+    return type(value) is float or (type(value) is int and abs(value) <= float_info.max)

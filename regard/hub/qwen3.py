@@ -29,7 +29,8 @@ def _from_hub(hub: HubConfig) -> DecoderConfig:
     meanings = {"full_attention": "block", "sliding_attention": "local"}
     default = [list(meanings)[windowed and layer >= first] for layer in range(depth)]
     kinds = hub.read_any("layer_types", default)
-    if not isinstance(kinds, list) or len(kinds) != depth or not set(kinds) <= set(meanings):
+    known = isinstance(kinds, list) and all(kind in list(meanings) for kind in kinds)  # lists: some are unhashable
+    if not known or len(kinds) != depth:
         raise hub.error("layer_types", kinds, f"it must be {' or '.join(meanings)} for each of {depth} layers")
     if "sliding_attention" in kinds and not windowed:  # transformers builds such a model, but cannot run it
         raise hub.error("layer_types", kinds, "sliding_attention needs use_sliding_window=true and a sliding_window")

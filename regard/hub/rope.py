@@ -37,7 +37,7 @@ def read_rope(hub: HubConfig, layout: Literal["halves", "interleaved"] = "halves
     length = hub.read_optional_int("max_position_embeddings")
     given = {name: value for name, value in found.items() if name not in ("rope_theta", "type", "rope_type")}
     kind = found.get("rope_type", found.get("type", "default"))
-    if kind not in KEYS:
+    if kind not in list(KEYS):  # a list, because a wrong value may be unhashable
         raise hub.error(key, kind, "the supported scalings are llama3 and yarn")
     for name in sorted(set(given) - KEYS[kind]):
         raise hub.error(f"{key}.{name}", given[name], f"{kind} has no such key")
@@ -49,12 +49,12 @@ def read_rope(hub: HubConfig, layout: Literal["halves", "interleaved"] = "halves
         low, high = inner.read_float("low_freq_factor"), inner.read_float("high_freq_factor")
         return RopeConfig(base, layout, scaling=Llama3Scaling(factor, original, low, high)), 1.0
     inner.require("truncate", True, "only bounds of the blend that are rounded to whole features are supported")
-    all_dim = inner.read_float("mscale_all_dim", 0.0)
+    mscale, all_dim = _read_mscale(inner, "mscale"), _read_mscale(inner, "mscale_all_dim")
     magnitude = None
     if given.get("attention_factor") is not None:
         magnitude = inner.read_float("attention_factor")
-    elif inner.read_float("mscale", 0.0) and all_dim:
-        magnitude = _magnitude(factor, inner.read_float("mscale")) / _magnitude(factor, all_dim)
+    elif mscale and all_dim:
+        magnitude = _magnitude(factor, mscale) / _magnitude(factor, all_dim)
     scaling = YarnScaling(
         factor,
         original,
@@ -63,6 +63,13 @@ def read_rope(hub: HubConfig, layout: Literal["halves", "interleaved"] = "halves
         magnitude,
     )
     return RopeConfig(base, layout, scaling=scaling), _magnitude(factor, all_dim) ** 2 if all_dim else 1.0
+
+
+def _read_mscale(table: HubConfig, key: str) -> float:
+    weight = table.read_float(key, 0.0)
+    if weight < 0:
+        raise table.error(key, weight, "it must be at least 0")
+    return weight
 
 
 def _magnitude(factor: float, weight: float) -> float:

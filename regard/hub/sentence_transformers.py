@@ -5,6 +5,7 @@ A folder holds a Hugging Face model, then a pooling, and perhaps dense layers an
 
 import shutil
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +161,7 @@ def _read_pools(table: Table, place: Path) -> tuple[str, ...]:
         named = [name for flag, name in OLD_POOLS.items() if table.get(flag)] or ["mean"]
     names = named if isinstance(named, list) else [named]
     for name in names:
-        if name not in POOLS:
+        if name not in list(POOLS):  # a list, because a wrong name may be unhashable
             raise RegardError(f"{place}: unknown pooling_mode {name!r}; {choices(name, POOLS)}")
     return tuple(POOLS[name] for name in names)
 
@@ -200,7 +201,7 @@ def _read_settings(folder: Path) -> tuple[str, int | None]:
     place = folder / SETTINGS
     table = read_json(place) if place.exists() else {}
     prompts, name, width = table.get("prompts") or {}, table.get("default_prompt_name"), table.get("truncate_dim")
-    prompt = "" if name is None else prompts.get(name) if isinstance(prompts, dict) else None
+    prompt = "" if name is None else prompts.get(str(name)) if isinstance(prompts, dict) else None
     if not isinstance(prompt, str):
         raise RegardError(f"{place}: default_prompt_name={name!r} must be the name of one of its prompts")
     if width is not None and not (type(width) is int and width > 0):
@@ -218,7 +219,7 @@ def _read_transformer(folder: Path) -> tuple[int | None, bool]:
     length = table.get("max_seq_length")
     if length is None and (folder / TOKENIZER).exists():
         length = read_json(folder / TOKENIZER).get("model_max_length")
-    if length is not None and not (type(length) in (int, float) and length >= 1):
+    if length is not None and not (type(length) in (int, float) and 1 <= length < inf):
         raise RegardError(f"{place}: max_seq_length={length!r} must be a number of tokens, at least 1")
     return None if length is None else int(length), table.get("do_lower_case") is True
 

@@ -22,6 +22,7 @@ from tests.hub.spoil import change_config, refused
         ),
         ({"activation_function": "quick_gelu"}, "activation_function='quick_gelu' must be one of gelu, .*gelu_new"),
         ({"layer_norm_epsilon": "small"}, "layer_norm_epsilon='small' must be a number"),
+        ({"layer_norm_epsilon": 10**400}, "layer_norm_epsilon=10+ must be a number"),
         ({"tie_word_embeddings": 1}, "tie_word_embeddings=1 must be true or false"),
         ({"layer_norm_epsilon": float("nan")}, "no model can be built.*eps=nan must be a finite number"),
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True is not supported: a scale"),
@@ -76,6 +77,12 @@ def test_layers_with_a_window_that_is_switched_off(tmp_path, values) -> None:
     assert load_huggingface(tmp_path).config.pattern == ()
 
 
+def test_kinds_of_layers_that_are_not_names(tmp_path) -> None:
+    case_named("qwen3-windows").save(tmp_path)
+    change_config(tmp_path, layer_types=[["full_attention"], ["full_attention"]])
+    refused(tmp_path, "layer_types=.* is not supported: it must be full_attention or sliding_attention for each of 2")
+
+
 @pytest.mark.parametrize(("key", "value"), [("dense_act_fn", "silu"), ("is_gated_act", True)])
 def test_an_activation_that_is_given_twice(tmp_path, key, value) -> None:
     case_named("t5").save(tmp_path)
@@ -114,6 +121,11 @@ def test_a_missing_key_is_named(gpt2) -> None:
             "attention_factor='x' must",
         ),
         ({"rope_parameters": 3}, "rope_parameters=3 is not supported: it must be a table"),
+        ({"rope_parameters": {"rope_type": ["yarn"]}}, r"rope_parameters=\['yarn'\] is not supported: the supported"),
+        (
+            {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "mscale": 1.0, "mscale_all_dim": -1.0}},
+            "rope_parameters: mscale_all_dim=-1.0 is not supported: it must be at least 0",
+        ),
     ],
 )
 def test_rotary_positions_that_cannot_be_read(tmp_path, values, message) -> None:

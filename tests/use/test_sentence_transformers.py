@@ -5,6 +5,7 @@ layers, normalisation, prompts, cut texts; the largest difference was 1.4e-6).
 """
 
 import json
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,11 @@ def test_a_folder_is_written_again_with_its_modules(folder, tmp_path):
         ),
         (
             "1_Pooling/config.json",
+            {"pooling_mode": [["mean"]]},
+            r"config.json: unknown pooling_mode \['mean'\]; did you",
+        ),
+        (
+            "1_Pooling/config.json",
             {"embedding_dimension": 99},
             "config.json: is for vectors of width 99, but those before it have 16",
         ),
@@ -194,7 +200,13 @@ def test_a_folder_is_written_again_with_its_modules(folder, tmp_path):
         ),
         ("config_sentence_transformers.json", {"truncate_dim": 0}, "truncate_dim=0 must be a whole number, at least 1"),
         ("config_sentence_transformers.json", {"default_prompt_name": "x"}, "default_prompt_name='x' must be the name"),
+        (
+            "config_sentence_transformers.json",
+            {"default_prompt_name": []},
+            r"default_prompt_name=\[\] must be the name",
+        ),
         ("sentence_bert_config.json", {"max_seq_length": "long"}, "max_seq_length='long' must be a number of tokens"),
+        ("sentence_bert_config.json", {"max_seq_length": inf}, "max_seq_length=inf must be a number of tokens"),
         (
             "sentence_bert_config.json",
             {"transformer_task": "fill-mask"},
