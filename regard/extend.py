@@ -99,7 +99,7 @@ def import_file(path: str | Path) -> None:
     if not path.is_file():
         raise RegardError(f"{path}: cannot be imported: there is no such file")
     known = sys.modules.get(path.stem)
-    if known is not None and getattr(known, "__file__", None) == str(path):
+    if path in IMPORTED or getattr(known, "__file__", None) == str(path):
         return
     name = path.stem if known is None else f"imported_{path.stem}"
     spec = spec_from_file_location(name, path)
@@ -107,5 +107,9 @@ def import_file(path: str | Path) -> None:
         raise RegardError(f"{path}: cannot be imported: it must be a Python file (.py)")
     module = module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look up their module by name
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]  # so that the corrected file is run, as after a failed `import`
+        raise
     IMPORTED.append(path)

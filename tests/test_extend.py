@@ -142,6 +142,27 @@ def test_a_file_is_run_once_and_python_sees_it_by_its_name(tmp_path: Path, monke
     monkeypatch.delitem(sys.modules, "my_counted")
 
 
+def test_a_file_with_the_name_of_another_module_is_run_once(tmp_path: Path) -> None:
+    path = tmp_path / "random.py"
+    path.write_text(
+        "from pathlib import Path\nPath(__file__).with_suffix('.txt').open('a').write('x')\n", encoding="utf-8"
+    )
+    for _ in range(2):
+        import_file(path)
+    assert path.with_suffix(".txt").read_text(encoding="utf-8") == "x"
+    del sys.modules["imported_random"]
+
+
+def test_a_file_that_failed_is_run_again_when_it_is_corrected(tmp_path: Path) -> None:
+    path = tmp_path / "my_corrected.py"
+    path.write_text("1 / 0\n", encoding="utf-8")
+    with pytest.raises(ZeroDivisionError):
+        import_file(path)
+    path.write_text("DONE = True\n", encoding="utf-8")
+    import_file(path)
+    assert sys.modules.pop("my_corrected").DONE
+
+
 def test_a_model_with_a_part_replaced_by_hand_is_not_saved(tmp_path: Path) -> None:
     from regard.parts import ConvolutionConfig
 
