@@ -1,7 +1,7 @@
 """Read labelled images: folders of class folders, idx files (MNIST) and npz files, all as one kind of array."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,7 +78,7 @@ def _agree(splits: dict[str, Images], classes: tuple[str, ...] | None, path: Pat
     known = "the model" if classes else "train"
     if classes is None:
         if "train" not in splits:
-            raise InputError(f"{path}: there are images for {' and '.join(splits)}, but none for train")
+            raise lacks_training(path, splits)
         classes = splits["train"].classes
         if len(classes) == 1:
             raise InputError(f"{path}: all images for train are of one class, {classes[0]!r}; give two or more classes")
@@ -94,6 +94,11 @@ def _agree(splits: dict[str, Images], classes: tuple[str, ...] | None, path: Pat
         numbers = np.array([number[name] for name in images.classes], np.int64)
         agreed[split] = Images(images.pixels, numbers[images.labels], classes, images.first)
     return agreed
+
+
+def lacks_training(path: Path, splits: Iterable[str]) -> InputError:
+    """Return the error for a source that has other splits only."""
+    return InputError(f"{path}: there are images for {' and '.join(splits)}, but none for train")
 
 
 def _are_numbers(splits: dict[str, Images]) -> bool:

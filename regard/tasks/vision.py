@@ -17,7 +17,7 @@ from regard.data.batches import EMPTY, Draw, Indices, Shuffled
 from regard.data.cache import digest
 from regard.data.columns import FileReading
 from regard.data.device import to_device
-from regard.data.images import Images, read_images
+from regard.data.images import Images, lacks_training, read_images
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
@@ -119,6 +119,8 @@ class VisionTaskConfig(TaskConfig):
         skipped = Skipped()
         say("reading the images")
         found = read_images(Path(self.train), skipped, self.size, self.classes or None)
+        if "train" not in found:  # the classes may be those of a run that is resumed
+            raise lacks_training(Path(self.train), found)
         train = found["train"]
         if self.valid is not None:
             others = read_images(Path(self.valid), skipped, _side(train) or self.size, train.classes)

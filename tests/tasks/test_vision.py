@@ -68,6 +68,13 @@ def test_statistics_and_classes_are_found_and_kept(task):
     assert task.needs() == {"patches": patches, "head": {"kind": "classes", "classes": 3}}
 
 
+def test_a_source_without_training_images_is_an_error_whoever_names_the_classes(tmp_path):
+    np.savez(tmp_path / "test.npz", images=np.zeros((4, 8, 8), np.uint8), labels=np.arange(4) % 2)
+    for classes in ((), ("a", "b")):
+        with pytest.raises(InputError, match=r"test.npz: there are images for test, but none for train"):
+            prepare("vision", train=str(tmp_path / "test.npz"), classes=classes)
+
+
 def test_training_images_are_varied_at_random(tmp_path):
     path = archive(tmp_path / "a.npz")
     moved = prepare("vision", train=path, shift=2)
