@@ -60,8 +60,9 @@ class Labelled:
         with_skips(corpus.facts, skipped)
         names = list(corpus.facts["names"])
         known = classes or tuple(sorted(names))
-        numbers = [known.index(name) if name in known else IGNORE for name in names]
-        labels = np.array([numbers[label] for label in corpus.facts["labels"]], np.int64)
+        places = {name: place for place, name in enumerate(known)}
+        numbers = np.array([places.get(name, IGNORE) for name in names], np.int64)
+        labels = numbers[np.array(corpus.facts["labels"], np.int64)]
         rows = np.flatnonzero(labels != IGNORE)
         if names and not len(rows):
             ours, theirs = (", ".join(shorten(name, 30) for name in some[:5]) for some in (names, known))
