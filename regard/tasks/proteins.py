@@ -169,28 +169,20 @@ def related_groups(sequences: Sequence[str], share: float = RELATED) -> Indices:
 
     Two are related if they have this share of the words of four residues of the shorter one in common.
     """
-    words = [{text[place : place + WORD] for place in range(len(text) - WORD + 1)} or {text} for text in sequences]
-    members: dict[str, list[int]] = {}
-    for number, each in enumerate(words):
-        for word in each:
-            members.setdefault(word, []).append(number)
-    common: dict[tuple[int, int], int] = {}
-    for numbers in members.values():
-        for place, second in enumerate(numbers):
-            for first in numbers[:place]:
-                common[first, second] = common.get((first, second), 0) + 1
-    group = list(range(len(sequences)))
-
-    def first_of(number: int) -> int:
-        while group[number] != number:
-            number = group[number]
-        return number
-
-    for (one, other), count in common.items():
-        if count >= share * min(len(words[one]), len(words[other])):
-            low, high = sorted((first_of(one), first_of(other)))
-            group[high] = low
-    return np.array([first_of(number) for number in range(len(sequences))], np.int64)
+    group = np.arange(len(sequences))
+    counts = np.zeros(len(sequences), np.int64)  # of the different words of each sequence
+    members: dict[str, list[int]] = {}  # the sequences so far that have a word
+    for number, text in enumerate(sequences):
+        words = {text[place : place + WORD] for place in range(len(text) - WORD + 1)} or {text}
+        counts[number] = len(words)
+        known = [members.setdefault(word, []) for word in words]
+        others = np.fromiter((other for numbers in known for other in numbers), np.int64)
+        common = np.bincount(others, minlength=number)
+        related = group[np.flatnonzero(common >= share * np.minimum(counts[:number], len(words)))]
+        group[np.isin(group, related)] = group[number] = min(related, default=number)
+        for numbers in known:
+            numbers.append(number)
+    return group
 
 
 # --- batches ---------------------------------------------------------------------------------------------------------

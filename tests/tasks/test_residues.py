@@ -35,6 +35,12 @@ def test_related_sequences_are_grouped():
     assert related_groups(["AC", "AC", "DE"]).tolist() == [0, 0, 2]
 
 
+def test_relatives_of_relatives_are_in_the_same_group():
+    one, other = "ACDEFGHIKL", "YWVTSRQPNM"
+    assert related_groups([one, other, "GGGGGGGG", one + other]).tolist() == [0, 0, 2, 0]
+    assert related_groups(["GGGGGGGG", one + other, one, other]).tolist() == [0, 1, 1, 1]
+
+
 def test_every_chain_is_in_one_fold_and_relatives_are_together(tmp_path: Path):
     chance = np.random.default_rng(0)
     sequences = ["".join(chance.choice(list("ACDEFGHIKLMNPQRSTVWY"), 40)) for _ in range(60)]
