@@ -5,7 +5,7 @@ contacts, pairs closer than 8 angstrom, as in CASP (Monastyrskyy et al. 2016): o
 least 6, 12 or 24 residues apart, the best L/5, L/2 and L for a chain of L residues.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -78,7 +78,7 @@ class DistancesConfig(ProteinTaskConfig[Structure, "Distances"]):
 
     def check(self, found: Sequence[Structure], purpose: str, files: Sequence[str]) -> None:
         """Raise an error if no structure to measure a model on has enough pairs that are far apart along the chain."""
-        maps = (distance_map(each) for each in found)
+        maps = (distance_map(each.places) for each in found)
         if purpose != "train on" and all(np.isnan(contact_precision(one, one)[Distances.metric]) for one in maps):
             rule = f"no structure is left to {purpose} with enough pairs of residues at least {APART[0]} apart"
             raise InputError(f"{name_files(files)}: {rule}; give longer chains")
@@ -106,8 +106,7 @@ class Distances(Task):
         super().__init__(config, tokenizer, skipped)
         self.learned = tokenizer
         self.train, self.valid = list(train), list(valid)
-        self.maps = [distance_map(each) for each in self.train]
-        self.valid_maps = [distance_map(each) for each in self.valid]
+        self.valid_maps = [distance_map(each.places) for each in self.valid]  # the others are made part by part
         self.ids, self.valid_ids = ([self._ids(each) for each in side] for side in (self.train, self.valid))
 
     def _ids(self, structure: Structure) -> Indices:
@@ -164,7 +163,7 @@ class Distances(Task):
 
     def _part(self, row: int, width: int, random: np.random.Generator) -> tuple[Indices, Map]:
         here = random_part(len(self.ids[row]), width, random)
-        return self.ids[row][here], self.maps[row][here, here]
+        return self.ids[row][here], distance_map(self.train[row].places[here])
 
     def batch(self, rows: Sequence[tuple[Indices, Map] | None], width: int) -> Batch:
         """Return the tensors of chains (None: an empty row) with the bins of their pairs."""
@@ -205,10 +204,11 @@ class Distances(Task):
 
     def measure_baselines(self) -> Iterator[Baseline]:
         """Measure the frequency of contacts at each distance along the sequence."""
-        chances = separation_chances(self.maps, max(map(len, self.valid_ids)))
+        maps = (distance_map(each.places) for each in self.train)
+        chances = separation_chances(maps, max(map(len, self.valid_ids)))
         found = [contact_precision(_by_separation(chances, len(one)), one) for one in self.valid_maps]
         score = mean_precision(found)[self.metric]
-        yield Baseline("sequence separation", score, f"contacts of {len(self.maps)} structures")
+        yield Baseline("sequence separation", score, f"contacts of {len(self.train)} structures")
 
     @torch.no_grad()
     def samples(self, model: nn.Module) -> list[Sample]:
@@ -233,9 +233,9 @@ class Distances(Task):
 # --- maps ------------------------------------------------------------------------------------------------------------
 
 
-def distance_map(structure: Structure) -> Map:
-    """Return the distance of each pair of residues, in angstrom; NaN where a place is unknown."""
-    places = structure.places.astype(np.float64)
+def distance_map(places: NDArray[np.float32]) -> Map:
+    """Return the distance of each pair of places, in angstrom; NaN where one is unknown."""
+    places = places.astype(np.float64)
     return np.sqrt(((places[:, None] - places[None]) ** 2).sum(-1)).astype(np.float32)
 
 
@@ -281,7 +281,7 @@ def mean_precision(found: Sequence[dict[str, float]]) -> dict[str, float]:
     return means
 
 
-def separation_chances(maps: Sequence[Map], longest: int) -> NDArray[np.float64]:
+def separation_chances(maps: Iterable[Map], longest: int) -> NDArray[np.float64]:
     """Return how often residues are in contact that are 0, 1, 2, ... apart along the sequence (add-one)."""
     near, every = np.zeros(longest), np.zeros(longest)
     for one in maps:

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.proteins import Structure
 from regard.data.tokenizer import TokenizerConfig
 from regard.errors import ConfigError, InputError
 from regard.tasks.distances import (
@@ -40,12 +39,12 @@ def task(folder: Path, count: int = 10, **settings) -> Distances:
 def line_of_residues(count: int, step: float) -> np.ndarray:
     places = np.zeros((count, 3), np.float32)
     places[:, 0] = step * np.arange(count)
-    return distance_map(Structure("line", "A" * count, places))
+    return distance_map(places)
 
 
 def test_distances_and_their_bins():
     places = np.array([[0, 0, 0], [3, 4, 0], [np.nan] * 3, [0, 0, 8]], np.float32)
-    distances = distance_map(Structure("s", "ACDE", places))
+    distances = distance_map(places)
     assert distances[0, 1] == 5
     assert np.isnan(distances[2]).all()
     bins = bins_of(distances)
@@ -114,7 +113,7 @@ def test_batches_are_parts_of_chains_with_the_bins_of_their_pairs(tmp_path: Path
     row = next(row for row, ids in enumerate(found.ids) if _part(batch["tokens"][0].numpy(), ids) is not None)
     begin = _part(batch["tokens"][0].numpy(), found.ids[row])
     here = slice(begin, begin + 16)
-    assert torch.equal(batch["labels"][0], torch.from_numpy(bins_of(found.maps[row][here, here])))
+    assert torch.equal(batch["labels"][0], torch.from_numpy(bins_of(distance_map(found.train[row].places)[here, here])))
 
 
 def _part(tokens: np.ndarray, ids: np.ndarray) -> int | None:
