@@ -72,7 +72,7 @@ def compare_command(
         typer.Option(
             min=0,
             metavar="N",
-            help="Runs at a time. Default: as there are cores or GPUs, and memory. 0: in this process.",
+            help="Runs at a time. Default: as many as cores or GPUs, and memory, allow. 0: in this process.",
             show_default=False,
         ),
     ] = None,
@@ -82,7 +82,7 @@ def compare_command(
 
     All get the same data, tokenizer, batches, validation rows and rule for the optimizer. The table has the spread over
     seeds and a significance test; a page has the learning curves and all commands. The same command continues after an
-    interruption, and keeps what is finished. Folders of finished runs are measured and shown beside.
+    interruption, and keeps what is finished. Finished runs, given by their folders, are measured for the same table.
 
     Examples:
       regard compare gpt2 lstm conv --on corpus.txt --steps 500

@@ -16,8 +16,8 @@ def forecast_command(
         Path | None,
         typer.Argument(
             metavar="FILE",
-            help="Tracks: a row with frame, agent, x and y for each agent and step. Default: a scene that comes with "
-            "the model of regard.",
+            help="Tracks: a row with frame, agent, x and y for each agent and step. Default: the scene "
+            "that comes with the model of regard.",
             show_default=False,
         ),
     ] = None,

@@ -74,7 +74,7 @@ def generate_command(
         int | None,
         typer.Option(
             metavar="N",
-            help="Random seed; the same seed gives the same text. Default: another one each time, printed.",
+            help="Random seed; the same seed gives the same text. Default: a new one each time, which is printed.",
             show_default=False,
         ),
     ] = None,

@@ -62,15 +62,17 @@ def lab_command(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="The folder to write. Default: lab/NAME; for --all: lab.", show_default=False
+            metavar="FOLDER",
+            help="The folder to write. Default: lab/NAME; for --all: lab. At other scales: lab-tiny, lab-full.",
+            show_default=False,
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the list or the verdict as JSON.")] = False,
 ) -> None:
     """Run the claims of the lectures as experiments: each with plots, a table and a verdict.
 
-    What was measured is kept: the same command continues after an interruption, and only writes the page again when
-    all is there.
+    What was measured is kept: the same command continues after an interruption. When everything is measured, it only
+    writes the page again.
 
     Examples:
       regard lab

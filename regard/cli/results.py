@@ -49,7 +49,7 @@ def results_command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with every measurement.")] = False,
 ) -> None:
-    """Show the scores that recipes of regard reach, beside their goals and what is published.
+    """Show the scores of the recipes that come with regard, beside their goals and published scores.
 
     A score is the mean over several seeds and their standard deviation. `regard train results/NAME` repeats a run.
 

@@ -145,7 +145,7 @@ def _comparison(scores: Mapping[str, float], baselines: Sequence[Baseline]) -> I
     ahead = {baseline.name for baseline in find_better_baselines(metric, score, baselines)}
     yield "<h2>Against simple models</h2>"
     if ahead:
-        yield f'<p class="warning">This model is not better than {_text(" and ".join(sorted(ahead)))}.</p>'
+        yield f'<p class="warning">This model is not better than a simple one: {_text(", ".join(sorted(ahead)))}.</p>'
     rows = [("this model", f"{metric} {score:.3g}")]
     rows += [(baseline.name, describe_baseline(metric, baseline).partition(": ")[2]) for baseline in baselines]
     yield _table(rows, "facts")

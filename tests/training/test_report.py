@@ -170,7 +170,7 @@ def test_the_report_compares_the_model_with_simple_ones_and_warns_where_it_is_no
     baselines = [Baseline("copy of the source", 2.0), Baseline("dictionary", 25.0, "of 9 pairs")]
     write_report(folder, "A run", {"bleu": 21.5}, "", (), baselines=baselines)
     source = (folder / "report.html").read_text(encoding="utf-8")
-    assert '<p class="warning">This model is not better than dictionary.</p>' in source
+    assert '<p class="warning">This model is not better than a simple one: dictionary.</p>' in source
     assert "<th>this model</th>" in source
     assert "bleu 25 (of 9 pairs)" in source
     write_report(folder, "A run", {"bleu": 31.5}, "", (), baselines=baselines)
