@@ -104,6 +104,14 @@ class Shown:
         """The tokens of a sequence, as the page writes them."""
         return [readable(token["text"]) for token in self.manifest(name)["sequences"][sequence]]
 
+    def names(self, name: str, sequence: str) -> list[str]:
+        """The same tokens in sentences and tables; those that occur more than once have their position, from 1."""
+        words = self.words(name, sequence)
+        return [
+            f"{word}{''.join(chr(0x2080 + int(digit)) for digit in str(place))}" if words.count(word) > 1 else word
+            for place, word in enumerate(words, 1)
+        ]
+
     def looked(self, name: str) -> dict[str, Tensor]:
         """Return the weights (H T S) of every attention of the model itself, for these tokens."""
         tape, _ = self.watched(name)

@@ -45,7 +45,7 @@ def test_a_new_sentence_is_run_and_shown(tab: Tab, shown: Shown):
     words = prepared.words("writer", "tokens")
     expect(tab.page.locator("g.word")).to_have_count(2 * len(words))
     weights = prepared.looked("writer")[begin["attention"]][begin["head"], begin["query"]].numpy()
-    table = tab.page.get_by_role("table", name=f"{words[begin['query']]} looks at")
+    table = tab.page.get_by_role("table", name=f"{prepared.names('writer', 'tokens')[begin['query']]} looks at")
     close([number(row[1]) for row in rows(table)], np.sort(weights[: begin["query"] + 1])[::-1][:12], 3)
     listed = tab.field("Recording").locator("option")
     expect(listed.first).to_have_text("writer: two blue cats and one red dog")
@@ -278,6 +278,6 @@ def test_a_server_that_is_gone(tab: Tab, shown: Shown):
     tab.press("j")
     expect(tab.page.locator("main .failure")).to_have_text("The viewer's server does not answer; is it still running?")
     tab.page.unroute("**/row/**")
-    for key, word in zip("kj", shown.words("translator", "written")[:2], strict=True):
+    for key, word in zip("kj", shown.names("translator", "written")[:2], strict=True):
         tab.press(key)  # a blob that failed can be requested again
         expect(tab.page.get_by_role("img", name=re.compile(f"^Query of {re.escape(word)}: "))).to_be_visible()

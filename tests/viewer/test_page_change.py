@@ -32,7 +32,7 @@ def test_a_head_is_switched_off_and_probabilities_and_heads_follow(tab: Tab, sho
     expect(tab.page.get_by_text("Nothing is changed")).to_be_visible()
     tab.page.get_by_role("button", name="Switch off").click()
     expect(chips(tab).locator("label")).to_have_text(["Self-attention L1.H3: off"])
-    word = shown.words("writer", "tokens")[4]
+    word = shown.names("writer", "tokens")[4]
     _, shares = pair(tab, f"After {word}, the most likely next tokens")
     model, inputs = shown.models["writer"].model, shown.inputs("writer")
     with torch.no_grad():
@@ -147,7 +147,7 @@ def test_the_changed_model_opens_in_the_other_views_and_as_code(tab: Tab, shown:
     expect(tab.page.get_by_label("Python code")).to_be_hidden()
     tab.page.get_by_role("button", name="Open the changed model").click()
     expect(tab.main("look")).to_be_visible()
-    key = shown.words("writer", "tokens")[1]
+    key = shown.names("writer", "tokens")[1]
     expect(tab.page.locator(".sentence")).to_contain_text(f"looks mostly at {key} (1.00)")
     expect(tab.field("Model")).to_have_value("writer")
     expect(tab.field("Recording").locator("option:checked")).to_contain_text("writer (changed): one red dog")
@@ -176,7 +176,7 @@ def test_a_head_that_is_off_looks_at_nothing(tab: Tab, shown: Shown):
     tab.open(shown.ids["writer"], "change", attention="self.1", head=1, query=4, key=1)
     tab.page.get_by_role("button", name="Switch off").click()
     tab.page.get_by_role("button", name="Open the changed model").click()
-    word = shown.words("writer", "tokens")[4]
+    word = shown.names("writer", "tokens")[4]
     expect(tab.page.locator(".sentence")).to_have_text(f"{word} looks at nothing: all weights are 0, layer 1, head 1")
 
 

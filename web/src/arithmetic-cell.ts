@@ -2,7 +2,7 @@
 import { valueOf, recompute, type CellInput, type Recomputed } from "./arithmetic";
 import type { Recording } from "./recording";
 import type { AttentionInfo } from "./types";
-import { readable } from "./word-groups";
+import { namesOf } from "./word-groups";
 
 /** A cell with everything the view shows of it. */
 export interface ArithmeticCell extends CellInput {
@@ -27,8 +27,8 @@ export async function loadCell(recording: Recording, attention: AttentionInfo, h
     recording.mask(attention),
     recording.input(attention),
   ]);
-  const looker = readable(recording.tokens(attention.queries)[query].text);
-  const words = recording.tokens(attention.keys).map((token) => readable(token.text));
+  const looker = namesOf(recording.tokens(attention.queries))[query];
+  const words = namesOf(recording.tokens(attention.keys));
   return { attention, head, query, vectors, row, allowed: mask?.subarray(query * columns, (query + 1) * columns) ?? null, input, looker, words };
 }
 

@@ -1,7 +1,7 @@
 // Changes of a model: the arguments of regard.intervene, as the address keeps them and as people read them.
 import { headName, kindTitles } from "./sentence";
 import type { Manifest } from "./types";
-import { readable } from "./word-groups";
+import { namesOf } from "./word-groups";
 
 /** Where a vector comes from: a place and a token, of this text or of another one. */
 export interface Origin {
@@ -81,7 +81,7 @@ export function positionOf(sequence: string, token: number, { sequences }: Manif
 
 /** The name of a position: its token, or the step. */
 export function positionName(sequence: string, position: number, { sequences }: Manifest): string {
-  return sequence === "steps" ? `step ${position + 1}` : readable(sequences[sequence]?.[position]?.text ?? `#${position}`);
+  return sequence === "steps" ? `step ${position + 1}` : (namesOf(sequences[sequence] ?? [])[position] ?? `#${position}`);
 }
 
 const PATTERNS: Record<string, string> = {
@@ -129,8 +129,8 @@ function originText(origin: Origin | undefined, manifest: Manifest): string {
   if (!origin) return "changed";
   const name = placeName(origin.place, manifest, origin.head);
   if (origin.text !== undefined) return `from “${origin.text}”, ${name}, token ${origin.position + 1}`;
-  const token = manifest.sequences[placeSequence(origin.place, manifest)]?.[origin.position];
-  return `from ${name}, ${readable(token?.text ?? `#${origin.position}`)}`;
+  const names = namesOf(manifest.sequences[placeSequence(origin.place, manifest)] ?? []);
+  return `from ${name}, ${names[origin.position] ?? `#${origin.position}`}`;
 }
 
 /** Which words of a text are not in another: those outside a longest common subsequence. */

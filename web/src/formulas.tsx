@@ -221,6 +221,16 @@ export function OutputFormula() {
   );
 }
 
+/** What is done with the output of a head after that. */
+export function JoinedHeads({ heads }: { heads: number }) {
+  return (
+    <p class="soft">
+      {heads > 1 ? `The outputs of the ${heads} heads are then joined and multiplied by W` : "The output is then multiplied by W"}
+      <sub>O</sub>.
+    </p>
+  );
+}
+
 export function CheckFormula() {
   return <p class="soft">Computed again here in float64, from the model's float32 vectors.</p>;
 }

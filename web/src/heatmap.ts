@@ -15,6 +15,8 @@ export interface Heat {
   /** 1 for masked cells, which are hatched. */
   masked?: Uint8Array | null;
   scale: Scale;
+  /** Increasing numbers of rows and columns, some of which are written where names have no room; by default their indices, from 0. */
+  positions?: { rows: number[]; columns: number[] };
   /** Cells may be wider than high: for many rows and few columns. */
   wide?: boolean;
   /** Marked rows and columns. */
@@ -37,16 +39,21 @@ const LOWEST = 4; // the height of wide cells, of which not every row has a labe
 const WIDEST = 80;
 const FONT = "12px system-ui, sans-serif";
 
-/** The height and width of a cell; if they are below a pixel, `block` cells (not a whole number) share one. `left` and `top` are for labels. */
+/** The height and width of a cell; if they are below a pixel, `block` cells (not a whole number) share one. `left` and `top` are for
+ * labels: names, or positions if there is no room for names. */
 export interface Layout {
   cell: number;
   width: number;
   block: number;
   left: number;
   top: number;
+  named: boolean;
 }
 
-export function layOut({ rows, columns, wide }: Heat, width: number, height: number, zoom: number): Layout {
+const DIGIT = 7;
+const POSITIONS_HEIGHT = 20;
+
+export function layOut({ rows, columns, positions, wide }: Heat, width: number, height: number, zoom: number): Layout {
   const longest = (texts: string[]) => Math.max(1, ...texts.slice(0, 200).map((text) => [...text].length));
   const left = Math.min(120, 14 + 7 * longest(rows));
   const top = Math.min(96, 14 + 6.4 * longest(columns));
@@ -54,19 +61,31 @@ export function layOut({ rows, columns, wide }: Heat, width: number, height: num
   const down = (height - top - 2) / rows.length;
   if (wide && across >= LABELLED) {
     const cell = Math.floor(Math.min(Math.max(down, LOWEST), LARGEST, across) * zoom);
-    return { cell, width: Math.max(cell, Math.floor(Math.min(across, WIDEST))), block: 1, left, top };
+    return { cell, width: Math.max(cell, Math.floor(Math.min(across, WIDEST))), block: 1, left, top, named: true };
   }
   const fit = Math.min(across, Math.max(down, LABELLED));
-  if (fit * zoom >= LABELLED) return square(Math.min(Math.floor(fit * zoom), LARGEST * zoom), left, top);
-  const [broad, high] = [((width - 2) / columns.length) * zoom, ((height - 2) / rows.length) * zoom];
-  if (wide && broad >= 1 && high >= 1) return { ...square(Math.floor(Math.min(high, LARGEST * zoom)), 0, 0), width: broad >= 2 ? Math.floor(broad) : broad };
+  if (fit * zoom >= LABELLED) return square(Math.min(Math.floor(fit * zoom), LARGEST * zoom), left, top, true);
+  const margin = 10 + DIGIT * String((positions?.rows.at(-1) ?? rows.length - 1)).length;
+  const unnamed = (cell: number) => square(cell, margin, POSITIONS_HEIGHT, false);
+  const [broad, high] = [((width - margin - 2) / columns.length) * zoom, ((height - POSITIONS_HEIGHT - 2) / rows.length) * zoom];
+  if (wide && broad >= 1 && high >= 1) return { ...unnamed(Math.floor(Math.min(high, LARGEST * zoom))), width: broad >= 2 ? Math.floor(broad) : broad };
   const bare = Math.min(broad, high);
-  if (bare >= 1) return square(bare >= 2 ? Math.floor(bare) : bare, 0, 0);
-  return { ...square(1, 0, 0), block: 1 / bare };
+  if (bare >= 1) return unnamed(bare >= 2 ? Math.floor(bare) : bare);
+  return { ...unnamed(1), block: 1 / bare };
 }
 
-function square(cell: number, left: number, top: number): Layout {
-  return { cell, width: cell, block: 1, left, top };
+function square(cell: number, left: number, top: number, named: boolean): Layout {
+  return { cell, width: cell, block: 1, left, top, named };
+}
+
+/** Which positions of an axis are written: the round ones, or the next ones after these, `apart` pixels or more from each other. */
+export function ticks(positions: readonly number[], pixels: number, apart: number): number[] {
+  const [first, last] = [positions[0] ?? 0, positions.at(-1) ?? 0];
+  const least = ((apart / pixels) * (last + 1 - first)) / Math.max(1, positions.length);
+  const power = 10 ** Math.floor(Math.log10(Math.max(1, least)));
+  const step = [1, 2, 5, 10].map((times) => times * power).find((each) => each >= least) ?? 10 * power;
+  const steps = (at: number) => Math.floor(positions[at] / step);
+  return [...positions.keys()].filter((at) => (at === 0 ? first % step === 0 : steps(at) > steps(at - 1)));
 }
 
 export interface Pooled {
@@ -152,9 +171,9 @@ export function render(canvas: HTMLCanvasElement, at: Window, view: Size, heat: 
   context.drawImage(picture, ...place);
   if (hatch) context.drawImage(hatching(hatch, place, view, ratio, colour("--paper"), colour("--ink-soft")), 0, 0, view.width, view.height);
   context.translate(place[0], place[1]);
-  mark(context, at, heat, place[2], place[3], colour("--accent"), under);
+  mark(context, at, heat, place[2], place[3], colour("--accent"), colour("--accent-ink"), under);
   context.restore();
-  if (at.left > 0) label(context, at, view, heat, colour("--ink-soft"), colour("--accent"));
+  (at.named ? label : labelPositions)(context, at, view, heat, colour("--ink-soft"), colour("--accent"));
 }
 
 function resize(canvas: HTMLCanvasElement, view: Size, ratio: number): void {
@@ -192,7 +211,7 @@ function hatching(mask: HTMLCanvasElement, place: readonly [number, number, numb
   return cover;
 }
 
-function mark(context: CanvasRenderingContext2D, at: Window, heat: Heat, width: number, height: number, colour: string, under: Cell | null): void {
+function mark(context: CanvasRenderingContext2D, at: Window, heat: Heat, width: number, height: number, colour: string, halo: string, under: Cell | null): void {
   const down = at.cell / at.block;
   const across = at.width / at.block;
   const [high, broad] = [Math.max(down, 3), Math.max(across, 3)];
@@ -200,8 +219,16 @@ function mark(context: CanvasRenderingContext2D, at: Window, heat: Heat, width: 
   context.lineWidth = 1;
   for (const { row, column } of heat.outlined ?? []) context.strokeRect(column * across + 0.5, row * down + 0.5, broad - 1, high - 1);
   context.lineWidth = 1.5;
-  for (const row of heat.marked?.rows ?? []) context.strokeRect(0.75, row * down + 0.75, width - 1.5, high - 1.5);
-  for (const column of heat.marked?.columns ?? []) context.strokeRect(column * across + 0.75, 0.75, broad - 1.5, height - 1.5);
+  const frames = [
+    ...(heat.marked?.rows ?? []).map((row) => [0, row * down, width, high] as const),
+    ...(heat.marked?.columns ?? []).map((column) => [column * across, 0, broad, height] as const),
+  ];
+  // a line of the opposite lightness around it, so that a frame is seen on every colour
+  const lines = [[halo, -0.75], [colour, 0.75]] as const;
+  for (const [style, inside] of lines) {
+    context.strokeStyle = style;
+    for (const [x, y, wide, tall] of frames) context.strokeRect(x + inside, y + inside, wide - 2 * inside, tall - 2 * inside);
+  }
   if (!under) return;
   context.strokeStyle = "#fff";
   context.strokeRect(under.column * across + 0.5, under.row * down + 0.5, broad - 1, high - 1);
@@ -240,6 +267,33 @@ function label(context: CanvasRenderingContext2D, at: Window, view: Size, heat: 
     context.restore();
   }
   context.restore();
+}
+
+/** Round positions along both axes, and those of the marked rows and columns. */
+function labelPositions(context: CanvasRenderingContext2D, at: Window, view: Size, heat: Heat, ink: string, strong: string): void {
+  const rows = heat.positions?.rows ?? [...heat.rows.keys()];
+  const columns = heat.positions?.columns ?? [...heat.columns.keys()];
+  context.font = FONT;
+  const write = (positions: number[], marked: number[], pixels: number, apart: number, put: (position: number | undefined, middle: number) => void) => {
+    const middle = (index: number) => (index + 0.5) * pixels;
+    context.fillStyle = strong;
+    for (const index of marked) put(positions[index], middle(index));
+    context.fillStyle = ink;
+    for (const index of ticks(positions, pixels, apart)) {
+      if (marked.every((each) => Math.abs(middle(each) - middle(index)) >= apart * 0.6)) put(positions[index], middle(index));
+    }
+  };
+  context.textAlign = "right";
+  context.textBaseline = "middle";
+  write(rows, heat.marked?.rows ?? [], at.cell / at.block, 30, (position, middle) => {
+    const y = at.top + middle - at.y;
+    if (position !== undefined && y >= at.top && y < view.height) context.fillText(String(position), at.left - 6, Math.max(at.top + 6, Math.min(view.height - 6, y)));
+  });
+  context.textAlign = "center";
+  write(columns, heat.marked?.columns ?? [], at.width / at.block, 44, (position, middle) => {
+    const x = at.left + middle - at.x;
+    if (position !== undefined && x >= at.left && x < view.width) context.fillText(String(position), Math.max(at.left + 8, Math.min(view.width - 12, x)), at.top - 9);
+  });
 }
 
 function short(text: string): string {

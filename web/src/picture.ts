@@ -97,5 +97,5 @@ export async function rowOf(picture: Picture, tokens: readonly number[], how: Ar
 }
 
 function merged(groups: Group[]): Group {
-  return { text: "", tokens: groups.flatMap((group) => group.tokens), special: false };
+  return { text: "", name: "", tokens: groups.flatMap((group) => group.tokens), special: false };
 }

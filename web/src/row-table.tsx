@@ -18,7 +18,7 @@ export function RowTable() {
   return (
     <table class="row">
       <caption>
-        <em>{row.queries.map((query) => query.text).join(" + ")}</em> looks at
+        <em>{row.queries.map((query) => query.name).join(" + ")}</em> looks at
       </caption>
       <thead class="unseen">
         <tr>
@@ -31,7 +31,7 @@ export function RowTable() {
           <tr key={key} class={key === chosen ? "chosen" : ""}>
             <th scope="row">
               <button type="button" onClick={() => app.pick(null, row.keys[key].tokens[0], false)}>
-                {row.keys[key].text}
+                {row.keys[key].name}
               </button>
             </th>
             <td>

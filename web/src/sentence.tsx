@@ -21,6 +21,11 @@ export function weightText(weight: number, digits = 2): string {
   return weight > 0 && weight < least / 2 ? `<${least}` : weight.toFixed(digits);
 }
 
+/** A count, as 10,000. */
+export function countText(count: number): string {
+  return count.toLocaleString("en");
+}
+
 /** Any number, with a real minus; small ones as 3.1e-8. */
 export function numberText(value: number, digits = 3): string {
   const size = Math.abs(value);
@@ -58,7 +63,7 @@ function SentenceText({ row }: { row: Row }) {
       {row.queries.map((query, index) => (
         <>
           {index > 0 && (index === row.queries.length - 1 ? " and " : ", ")}
-          <em>{query.text}</em>
+          <em>{query.name}</em>
         </>
       ))}
       {top === undefined ? (
@@ -68,7 +73,7 @@ function SentenceText({ row }: { row: Row }) {
       ) : (
         <>
           {several ? " together look mostly at " : " looks mostly at "}
-          <em>{row.keys[top].text}</em> ({weightText(row.values[top])})
+          <em>{row.keys[top].name}</em> ({weightText(row.values[top])})
         </>
       )}
       , {kind}layer {row.attention.layer}, head {row.head + 1}
@@ -76,7 +81,7 @@ function SentenceText({ row }: { row: Row }) {
       {chosen >= 0 && chosen !== top && row.values[top ?? chosen] !== 0 && (
         <span class="aside">
           {" "}
-          · <em>{row.keys[chosen].text}</em> {row.masked?.[chosen] ? "is masked" : weightText(row.values[chosen])}
+          · <em>{row.keys[chosen].name}</em> {row.masked?.[chosen] ? "is masked" : weightText(row.values[chosen])}
         </span>
       )}
       {row.outside > 0.0005 && (

@@ -4,6 +4,8 @@ import type { Manifest, Token } from "./types";
 
 export interface Group {
   text: string;
+  /** Its text; if another group has the same, also its position: the₄, the₉. */
+  name: string;
   /** Indices into the sequence. */
   tokens: number[];
   special: boolean;
@@ -21,6 +23,31 @@ export function distinct(texts: readonly string[]): string[] {
   const shown = texts.map(readable);
   const alike = new Set(shown.filter((text, at) => shown.indexOf(text) !== at));
   return shown.map((text, at) => (alike.has(text) ? texts[at].replace(/^[▁Ġ](?=.)| /gu, "␣").replace(/\n/g, "⏎") : text));
+}
+
+/** Texts, each with its position, counted from 1, if another one is the same: the₄, the₉. Otherwise nothing tells them apart. */
+export function numbered(texts: readonly string[], positions: readonly number[] = [...texts.keys()]): string[] {
+  const counts = new Map<string, number>();
+  for (const text of texts) counts.set(text, (counts.get(text) ?? 0) + 1);
+  return texts.map((text, at) => (counts.get(text) === 1 ? text : `${text}${subscript(positions[at] + 1)}`));
+}
+
+/** The names of tokens. */
+export function namesOf(tokens: readonly { text: string }[]): string[] {
+  return numbered(tokens.map((token) => readable(token.text)));
+}
+
+function subscript(number: number): string {
+  return String(number).replace(/\d/g, (digit) => String.fromCodePoint(0x2080 + Number(digit)));
+}
+
+/** Groups with their names. */
+function named(groups: Omit<Group, "name">[]): Group[] {
+  const names = numbered(
+    groups.map((group) => group.text),
+    groups.map((group) => group.tokens[0]),
+  );
+  return groups.map((group, at) => ({ ...group, name: names[at] }));
 }
 
 /** What the signs in a list of readable tokens mean, as the end of its caption. */
@@ -54,7 +81,7 @@ function joined(word: string, piece: string): string {
 }
 
 export function groupTokens(tokens: Token[], merge: boolean, hide: boolean): Group[] {
-  const groups: Group[] = [];
+  const groups: Omit<Group, "name">[] = [];
   let word = -1;
   tokens.forEach((token, index) => {
     if (token.special && hide) {
@@ -70,18 +97,19 @@ export function groupTokens(tokens: Token[], merge: boolean, hide: boolean): Gro
     word = token.special ? -1 : token.word;
     groups.push({ text: readable(token.text), tokens: [index], special: token.special });
   });
-  return groups;
+  return named(groups);
 }
 
 /** A long sequence in `count` blocks, as max-pooling cuts it. */
 export function stretches(tokens: Token[], count: number): Group[] {
-  return Array.from({ length: count }, (_, part) => {
+  const blocks = Array.from({ length: count }, (_, part) => {
     const begin = Math.floor((part * tokens.length) / count);
     const end = Math.max(begin + 1, Math.floor(((part + 1) * tokens.length) / count));
     const members = Array.from({ length: end - begin }, (_unused, index) => begin + index);
     const text = members.length === 1 ? readable(tokens[begin].text) : `${readable(tokens[begin].text)} … ${readable(tokens[end - 1].text)}`;
     return { text, tokens: members, special: false };
   });
+  return named(blocks);
 }
 
 /** The group of a token; -1 if it is hidden. */

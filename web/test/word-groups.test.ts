@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { arrange, arrangeMask, distinct, explained, groupOf, groupTokens, notation, readable, stretches } from "../src/word-groups";
+import { arrange, arrangeMask, distinct, explained, groupOf, groupTokens, notation, numbered, readable, stretches } from "../src/word-groups";
 import { noise, words } from "./fake";
 
 const tokens = words("<s> slow ##ly down </s>", ["<s>", "</s>"]);
@@ -44,6 +44,20 @@ describe("distinct", () => {
     expect(explained(["livre", "ouv"])).toBe("");
     expect(explained(["␣ouv", "ouv"])).toContain("␣ is a blank");
     expect(explained(["a", "\\xd7"])).toContain("\\xd7 is a byte");
+  });
+});
+
+describe("numbered", () => {
+  it.each([
+    [["the", "bank", "the"], ["the₁", "bank", "the₃"]],
+    [["a", "b"], ["a", "b"]],
+    [Array<string>(12).fill("V"), Array.from({ length: 12 }, (_, at) => `V${[..."₁₂₃₄₅₆₇₈₉"][at] ?? ["₁₀", "₁₁", "₁₂"][at - 9]}`)],
+  ])("%j is told apart as %j", (texts, names) => expect(numbered(texts)).toEqual(names));
+
+  it("counts tokens, not words, and not those that are hidden", () => {
+    const text = words("<s> slow ##ly slow ##ly </s>", ["<s>", "</s>"]);
+    expect(groupTokens(text, true, true).map((group) => group.name)).toEqual(["slowly₂", "slowly₄"]);
+    expect(groupTokens(text, false, false).map((group) => group.name)).toEqual(["<s>", "slow₂", "ly₃", "slow₄", "ly₅", "</s>"]);
   });
 });
 
@@ -96,12 +110,12 @@ describe("arrange", () => {
   it("sums over the pieces of a key and averages over those of a query", () => {
     const weights = Float32Array.of(0.1, 0.2, 0.3, 0.4, 0.5, 0.1, 0.2, 0.2, 0.7, 0.1, 0.1, 0.1);
     const queries = [
-      { text: "a", tokens: [0, 1], special: false },
-      { text: "b", tokens: [2], special: false },
+      { text: "a", name: "a", tokens: [0, 1], special: false },
+      { text: "b", name: "b", tokens: [2], special: false },
     ];
     const keys = [
-      { text: "x", tokens: [0], special: false },
-      { text: "y", tokens: [1, 2, 3], special: false },
+      { text: "x", name: "x", tokens: [0], special: false },
+      { text: "y", name: "y", tokens: [1, 2, 3], special: false },
     ];
     const { values, outside } = arrange(weights, 4, queries, keys, false);
     [0.3, 0.7, 0.7, 0.3].forEach((value, at) => expect(values[at]).toBeCloseTo(value, 6));
@@ -131,8 +145,8 @@ describe("arrange", () => {
   it("masks a merged cell only if all its pieces are masked", () => {
     const visible = Uint8Array.of(1, 0, 0, 1, 1, 0, 1, 1, 1);
     const groups = [
-      { text: "a", tokens: [0, 1], special: false },
-      { text: "b", tokens: [2], special: false },
+      { text: "a", name: "a", tokens: [0, 1], special: false },
+      { text: "b", name: "b", tokens: [2], special: false },
     ];
     expect([...(arrangeMask(visible, 3, groups, groups) ?? [])]).toEqual([0, 1, 0, 0]);
     expect(arrangeMask(null, 3, groups, groups)).toBeNull();

@@ -3,7 +3,7 @@ import { useRef } from "preact/hooks";
 import { useApp } from "../app";
 import { farthest, keyOf, mixedOf, numpyScript, queryOf, valueOf } from "../arithmetic";
 import { Copy } from "../copy";
-import { CheckFormula, ProjectionFormulas, Of, OutputFormula, ScoreFormula, SoftmaxFormula } from "../formulas";
+import { CheckFormula, JoinedHeads, ProjectionFormulas, Of, OutputFormula, ScoreFormula, SoftmaxFormula } from "../formulas";
 import { useLoaded } from "../loading";
 import { Folded, Numbers } from "../numbers";
 import type { Recording } from "../recording";
@@ -11,7 +11,7 @@ import { headName, kindTitles, numberText, weightText } from "../sentence";
 import { reach, VectorStrip } from "../vector-strip";
 import { loadCell, explainCell, type LoadedCell, type ArithmeticCell } from "../arithmetic-cell";
 import type { Manifest } from "../types";
-import { readable } from "../word-groups";
+import { namesOf } from "../word-groups";
 import "./arithmetic.css";
 import { Output, Softmax } from "./arithmetic-row";
 
@@ -46,7 +46,15 @@ export function Arithmetic({ recording }: { recording: Recording }) {
         <Step title="Softmax over the row" formula={<SoftmaxFormula />}>
           <Softmax cell={cell} />
         </Step>
-        <Step title="Values, weighted" formula={<OutputFormula />}>
+        <Step
+          title="Values, weighted"
+          formula={
+            <>
+              <OutputFormula />
+              {!cell.bare && <JoinedHeads heads={cell.attention.heads} />}
+            </>
+          }
+        >
           <Output cell={cell} />
         </Step>
         <Check cell={cell} />
@@ -80,7 +88,7 @@ function Cell({ cell, recording }: { cell: ArithmeticCell; recording: Recording 
     >
       {words.map((word, at) => (
         <option key={at} value={at}>
-          {at}: {word}
+          {word}
         </option>
       ))}
     </select>
@@ -88,7 +96,7 @@ function Cell({ cell, recording }: { cell: ArithmeticCell; recording: Recording 
   return (
     <div class="cell">
       <span>
-        {choice("query", recording.tokens(attention.queries).map((token) => readable(token.text)))} looks at {choice("key", cell.words)}
+        {choice("query", namesOf(recording.tokens(attention.queries)))} looks at {choice("key", cell.words)}
       </span>
       <span class="soft">
         {kindTitles[attention.kind]} {headName(attention, head)}

@@ -12,7 +12,7 @@ import type { Recording } from "../recording";
 import { headName, kindTitles, numberText, weightText } from "../sentence";
 import type { Answer, AttentionInfo, ChangeResult } from "../types";
 import { useToken } from "../use-token";
-import { distinct, explained, groupTokens, readable } from "../word-groups";
+import { distinct, explained, groupTokens } from "../word-groups";
 import { WordLine } from "../word-line";
 import { headMatrix } from "./look";
 
@@ -123,7 +123,12 @@ function NextTokens({ before, after, sequence }: { before: Recording; after: Rec
       <WordLine label="After which token" groups={groups} chosen={at} onPick={(to) => choose(groups[to].tokens[0])} />
       {found && (
         <Pairs
-          caption={`After ${readable(tokens[found.at].text)}, the most likely next tokens${explained(names)}`}
+          caption={
+            <>
+              After <em>{groups[found.at].name}</em>, the most likely next tokens
+              {explained(names)}
+            </>
+          }
           rows={ids.map((id, at) => ({ name: names[at], shares: [chances[0](id), chances[1](id)] }))}
         />
       )}
@@ -151,7 +156,7 @@ function Answers({ before, after }: { before: Answer; after: Answer }) {
 }
 
 /** Shares before and after, with bars; null is too small to be listed. */
-function Pairs({ caption, what = "token", rows }: { caption: string; what?: string; rows: { name: string; shares: (number | null)[] }[] }) {
+function Pairs({ caption, what = "token", rows }: { caption: preact.ComponentChildren; what?: string; rows: { name: string; shares: (number | null)[] }[] }) {
   return (
     <table class="row bars pairs">
       <caption>{caption}</caption>

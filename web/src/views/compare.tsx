@@ -11,7 +11,7 @@ import { headName, kindTitles, numberText, weightText } from "../sentence";
 import type { AttentionInfo } from "../types";
 import { groupOf } from "../word-groups";
 import "./compare.css";
-import { headMatrix } from "./look";
+import { axisOf, headMatrix } from "./look";
 
 const LINES = 8;
 /** Heads with at most this many keys fit three in a row. */
@@ -119,7 +119,7 @@ function Both({ here, there }: { here: Picture; there: Picture }) {
   const names: [string, string] = [nameOf(here, there), nameOf(there, here)];
   const found = difference(here, there);
   const left = headMatrix(app, here);
-  const right: MatrixProps = { ...left, label: `Heat map of ${names[1]}`, rows: there.queries.map((group) => group.text), columns: there.keys.map((group) => group.text), values: there.values, masked: there.masked };
+  const right: MatrixProps = { ...left, label: `Heat map of ${names[1]}`, ...axisOf(there), values: there.values, masked: there.masked };
   if (!found) Object.assign(right, { marked: undefined, onHover: undefined, onPick: undefined });
   const middle: MatrixProps | null = found && { ...left, label: `${names[0]} minus ${names[1]}`, values: found.values, masked: found.masked, scale: { kind: "signed", limit: found.limit || 1 } };
   useDrawing(() => matrixSvg(middle ?? left, app.dark.value));
@@ -180,7 +180,7 @@ function Summary({ here, there, names, found }: FoundProps) {
           "The two are the same."
         ) : (
           <>
-            <em>{here.queries[Math.floor(at / columns)].text}</em> → <em>{here.keys[at % columns].text}</em>: {weightText(here.values[at])} in {names[0]}, {weightText(there.values[at])} in {names[1]}
+            <em>{here.queries[Math.floor(at / columns)].name}</em> → <em>{here.keys[at % columns].name}</em>: {weightText(here.values[at])} in {names[0]}, {weightText(there.values[at])} in {names[1]}
             <span class="aside"> · {own === undefined ? "the largest difference" : `the largest difference of this ${here.recording.manifest.noun}`}</span>
           </>
         )}
@@ -216,7 +216,7 @@ function Largest({ here, there, names, found }: FoundProps) {
               <tr key={at} class={at === chosen ? "chosen" : ""}>
                 <th scope="row">
                   <button type="button" class="plain" aria-pressed={at === chosen} onClick={() => app.pick(query.tokens[0], key.tokens[0], false)}>
-                    {query.text} → {key.text}
+                    {query.name} → {key.name}
                   </button>
                 </th>
                 <td>{weightText(here.values[at], 3)}</td>

@@ -8,7 +8,7 @@ import type { Recording } from "../recording";
 import { Ribbons } from "../ribbons";
 import { headName, kindTitles } from "../sentence";
 import { RowTable } from "../row-table";
-import { groupOf } from "../word-groups";
+import { groupOf, type Group } from "../word-groups";
 
 const RIBBONS = 64;
 
@@ -61,6 +61,12 @@ function contactsOf({ recording, attention, queries, keys, pooled }: Picture): C
     .filter(({ row, column }) => row >= 0 && column >= 0);
 }
 
+/** What is written at the rows and columns of a head: names, or positions where they have no room. */
+export function axisOf({ queries, keys }: Picture): Pick<MatrixProps, "rows" | "columns" | "positions"> {
+  const first = (groups: Group[]) => groups.map((group) => group.tokens[0] + 1);
+  return { rows: queries.map((group) => group.name), columns: keys.map((group) => group.name), positions: { rows: first(queries), columns: first(keys) } };
+}
+
 /** A head as a heat map, with the selected words marked. Hovering previews, clicking selects. */
 export function headMatrix(app: App, picture: Picture): MatrixProps {
   const { query, pinned, key, root } = app.selection;
@@ -69,8 +75,7 @@ export function headMatrix(app: App, picture: Picture): MatrixProps {
   return {
     label: `Heat map of ${kindTitles[picture.attention.kind]} ${headName(picture.attention, picture.head)}`,
     captions: axesOf(picture.attention.queries, picture.recording.manifest.noun),
-    rows: picture.queries.map((group) => group.text),
-    columns: picture.keys.map((group) => group.text),
+    ...axisOf(picture),
     values: picture.values,
     masked: picture.masked,
     scale: { kind: "weight", root: root.value },

@@ -77,6 +77,7 @@ function Signal({ recording, layer, signal, values }: { recording: Recording; la
     columns: texts,
     values: turned,
     scale: signal.gate ? { kind: "weight", root: app.selection.root.value } : { kind: "signed", limit: reach(values) },
+    positions: { rows: order.value === "number" ? units.map((each) => unitNumber(layer, each)) : [], columns: tokens.map((_, at) => at + 1) },
     wide: true,
     marked: { rows: signal.gate ? [] : [units.indexOf(largest(now))], columns: [at] },
     captions: [unit, layer.backward ? "token (this layer reads from the end)" : "token"],
@@ -137,7 +138,7 @@ function describe(layer: RecurrenceInfo, signal: SignalInfo, now: Float32Array, 
   const most = largest(now);
   return (
     <>
-      At <em>{token}</em>, the {what} is largest in {unitName(layer, most)} ({numberText(now[most], 2)})
+      At <em>{token}</em>, the {what} is farthest from 0 in {unitName(layer, most)} ({numberText(now[most], 2)})
     </>
   );
 }

@@ -201,7 +201,7 @@ function Pair({ texts, tokens, choose, chooseOther }: PairProps) {
         <WordLine label={`Second ${whole}`} groups={second.groups} chosen={b} style={shares(second, first)} onPick={pickSecond} />
       </div>
       <p class="sentence" aria-live="polite">
-        <em>{first.groups[a].text}</em> and <em>{second.groups[b].text}</em>: {cosineText(cosines)}
+        <em>{first.groups[a].name}</em> and <em>{second.groups[b].name}</em>: {cosineText(cosines)}
         {own && a === b && <span class="aside"> · the same {noun} twice; choose another</span>}
       </p>
       {first.title !== second.title && <p class="note">These vectors come from two models, whose dimensions are unrelated, so a cosine between them says little.</p>}
@@ -221,7 +221,7 @@ function Pair({ texts, tokens, choose, chooseOther }: PairProps) {
             )}
           </figcaption>
           <Folded summary="All points as numbers">
-            {() => <Numbers caption={after(layer)} columns={{ x: points.map((point) => point.x), y: points.map((point) => point.y) }} name={(at) => points[at].text} />}
+            {() => <Numbers caption={after(layer)} columns={{ x: points.map((point) => point.x), y: points.map((point) => point.y) }} name={(at) => words[at].group.name} />}
           </Folded>
         </figure>
       </div>
