@@ -201,6 +201,28 @@ def test_controls_keep_their_own_keys(begun: Tab):
     begun.expect_chosen(attention="encoder.1", head=2)
 
 
+def test_tab_reaches_one_head_of_the_grid_and_the_focus_follows_the_arrows(begun: Tab):
+    chosen = begun.page.locator("nav .head[aria-pressed=true]")
+    begun.page.get_by_role("tab", name="Compare").focus()
+    begun.press("Tab")
+    expect(chosen).to_be_focused()
+    for key, head in (("ArrowRight", 3), ("ArrowUp", 3), ("ArrowLeft", 2)):
+        begun.press(key)
+        begun.expect_chosen(head=head)
+        expect(chosen).to_be_focused()
+    begun.press("Tab")
+    assert not begun.page.evaluate("document.activeElement.matches('nav .head')")
+
+
+def test_tab_reaches_every_head_if_the_arrows_are_off(begun: Tab):
+    begun.press("?")
+    begun.page.get_by_label("Keyboard shortcuts").uncheck()
+    begun.page.get_by_role("button", name="Close").click()
+    begun.page.locator("nav .head").first.focus()
+    begun.press("Tab")
+    expect(begun.page.locator("nav .head").nth(1)).to_be_focused()
+
+
 def test_keys_of_the_browser_are_left_alone(begun: Tab):
     before = begun.chosen()
     begun.press("Control+j", "Alt+2", "Control+e")

@@ -17,7 +17,14 @@ export function Thumbnail({ thumbnail }: { thumbnail: Small }) {
   return <canvas ref={canvas} class="thumbnail" width={columns} height={rows} aria-hidden="true" />;
 }
 
-export function HeadButton({ thumbnail, children }: { thumbnail: Small; children?: preact.ComponentChildren }) {
+interface HeadButtonProps {
+  thumbnail: Small;
+  /** Whether Tab reaches only the chosen head, since the arrow keys go to the others. */
+  alone?: boolean;
+  children?: preact.ComponentChildren;
+}
+
+export function HeadButton({ thumbnail, alone, children }: HeadButtonProps) {
   const { selection } = useApp();
   const { attention, head } = thumbnail;
   const chosen = selection.attention.value === attention.id && selection.head.value === head;
@@ -27,6 +34,7 @@ export function HeadButton({ thumbnail, children }: { thumbnail: Small; children
       type="button"
       class="head"
       aria-pressed={chosen}
+      tabIndex={alone && !chosen ? -1 : 0}
       aria-label={children ? undefined : name}
       title={name}
       onClick={() => selection.choose({ attention: attention.id, head })}
@@ -38,23 +46,27 @@ export function HeadButton({ thumbnail, children }: { thumbnail: Small; children
 }
 
 export function HeadGrid({ recording }: { recording: Recording }) {
-  const { selection } = useApp();
-  const step = selection.step.value;
+  const { selection, keysOn } = useApp();
+  const grid = useRef<HTMLDivElement>(null);
+  const { attention, head, step } = selection.choice.value;
+  useLayoutEffect(() => {
+    if (grid.current?.querySelector(".head:focus")) grid.current.querySelector<HTMLElement>(".head[aria-pressed=true]")?.focus();
+  }, [attention, head]);
   const { value, error } = useLoaded(String(step), () => recording.overview(step));
   const thumbnails = useKept(value);
   if (error) return <p class="failure">{error}</p>;
   if (!thumbnails) return null;
   const kinds = [...new Set(recording.manifest.attentions.map((each) => each.kind))];
   return (
-    <>
+    <div class="blocks" ref={grid}>
       {kinds.map((kind) => (
-        <Block key={kind} kind={kind} thumbnails={thumbnails.filter((each) => each.attention.kind === kind)} />
+        <Block key={kind} kind={kind} thumbnails={thumbnails.filter((each) => each.attention.kind === kind)} alone={keysOn.value} />
       ))}
-    </>
+    </div>
   );
 }
 
-function Block({ kind, thumbnails }: { kind: AttentionKind; thumbnails: Small[] }) {
+function Block({ kind, thumbnails, alone }: { kind: AttentionKind; thumbnails: Small[]; alone: boolean }) {
   const layers = [...new Set(thumbnails.map((each) => each.attention.layer))];
   return (
     <section class="block" aria-label={`Heads: ${kindTitles[kind]}`}>
@@ -65,7 +77,7 @@ function Block({ kind, thumbnails }: { kind: AttentionKind; thumbnails: Small[] 
           {thumbnails
             .filter((each) => each.attention.layer === layer)
             .map((each) => (
-              <HeadButton key={each.head} thumbnail={each} />
+              <HeadButton key={each.head} thumbnail={each} alone={alone} />
             ))}
         </div>
       ))}
