@@ -130,3 +130,11 @@ def test_longer_inputs_show_a_pooled_picture_and_single_rows(tab: Tab, shown: Sh
     assert blobs(tab, "attention") == []
     assert set(blobs(tab, "pooled")) == {"0/self.6/5.u8", "0/self.6/6.u8"}
     assert set(blobs(tab, "row")) <= {f"self.6/{head}/{row}.f32" for head in (5, 6) for row in (500, 501)}
+
+
+def test_twelve_heads_of_a_layer_are_in_one_line(tab: Tab, shown: Shown):
+    tab.page.set_viewport_size({"width": 1400, "height": 900})
+    tab.open(shown.store.put(Long(), Lock()), "heads")
+    cards = tab.page.locator("main section").first.locator(".head")
+    expect(cards).to_have_count(12)
+    assert len({each.bounding_box()["y"] for each in cards.all()}) == 1

@@ -1,10 +1,12 @@
 """The page in a real browser: Look and Heads show what the models attend to."""
 
 import re
+from io import BytesIO
 from threading import Lock
 
 import numpy as np
 import pytest
+from PIL.Image import open as open_image
 from playwright.sync_api import expect
 
 from .browser import Tab, close, number, rows
@@ -28,7 +30,7 @@ from .shown import Shown, random_recording, statistics
 def test_look_says_where_a_word_looks(tab: Tab, shown: Shown, name: str, id: str, head: int, query: int):
     one, weights = shown.attention(name, id), shown.looked(name)[id][head - 1, query].numpy()
     tab.open(shown.ids[name], "look", attention=id, head=head, query=query, key=0)
-    looker, keys = shown.words(name, one["queries"])[query], shown.words(name, one["keys"])
+    looker, keys = shown.names(name, one["queries"])[query], shown.names(name, one["keys"])
     allowed = query + 1 if one["mask"] else len(keys)  # the masks here hide what comes later
     order = np.argsort(-weights[:allowed], kind="stable")
 
@@ -61,7 +63,7 @@ def test_a_ribbon_begins_as_wide_as_its_weight(tab: Tab, shown: Shown):
 
 def test_hover_previews_click_selects_shift_click_adds_up(tab: Tab, shown: Shown):
     weights = shown.looked("translator")["cross.1"][0].numpy()
-    lookers, keys = shown.words("translator", "written"), shown.words("translator", "source")
+    lookers, keys = shown.names("translator", "written"), shown.names("translator", "source")
     tab.open(shown.ids["translator"], "look", attention="cross.1", head=1, query=0, key=0)
     words, sentence = tab.page.locator("g.word"), tab.page.locator(".sentence")
     expect(words).to_have_count(len(lookers) + len(keys))
@@ -81,7 +83,7 @@ def test_hover_previews_click_selects_shift_click_adds_up(tab: Tab, shown: Shown
 
 def test_hovering_reads_a_cell_of_the_heat_map_and_a_click_selects_it(tab: Tab, shown: Shown):
     weights = shown.looked("writer")["self.2"][0].numpy()
-    words, last = shown.words("writer", "tokens"), len(weights) - 1
+    words, last = shown.names("writer", "tokens"), len(weights) - 1
     tab.open(shown.ids["writer"], "look", attention="self.2", head=1, query=0, key=0, map=1)
     picture, under = tab.page.locator("main .pane canvas"), tab.page.locator("figcaption .under")
     expect(picture).to_be_visible()
@@ -139,6 +141,22 @@ def test_the_names_of_patches_and_bytes_are_explained(tab: Tab, shown: Shown):
     expect(tab.main("look").get_by_text("\\xd7 is a byte in hexadecimal")).to_be_visible()
 
 
+def test_the_frame_of_the_chosen_word_is_seen_on_every_colour(tab: Tab, shown: Shown):
+    for scheme in ("light", "dark"):
+        tab.begin(shown.address)  # a new page
+        tab.page.emulate_media(color_scheme=scheme)
+        tab.open(shown.ids["translator"], "look", attention="encoder.1", head=1, query=3, key=0, map=1)
+        canvas = tab.page.locator("main .pane canvas")
+        expect(canvas).to_be_visible()
+        style = "name => { const context = document.createElement('canvas').getContext('2d'); "
+        style += "const computed = getComputedStyle(document.querySelector('.regard')); "
+        style += "context.fillStyle = computed.getPropertyValue(name).trim(); return context.fillStyle }"
+        for name in ("--accent", "--accent-ink"):  # one is light, the other dark
+            colour = list(bytes.fromhex(tab.page.evaluate(style, name)[1:]))
+            pixels = np.asarray(open_image(BytesIO(canvas.screenshot())).convert("RGB"), dtype=int)[:, -6]
+            assert np.abs(pixels - colour).max(1).min() <= 2, (scheme, name)
+
+
 # --- Heads -----------------------------------------------------------------------------------------------------------
 
 
@@ -170,3 +188,33 @@ def test_heads_are_sorted_by_their_statistics(tab: Tab, shown: Shown):
     cards.nth(3).click()
     expect(cards.nth(3)).to_have_attribute("aria-pressed", "true")
     tab.expect_chosen(attention=f"{found[3][3].lower()}.{found[3][1]}", head=found[3][2])
+
+
+def test_the_heads_of_a_layer_are_in_one_line_on_a_phone(tab: Tab, shown: Shown):
+    tab.page.set_viewport_size({"width": 390, "height": 844})
+    tab.open(shown.ids["writer"], "heads")
+    cards = tab.page.locator("main section").first.locator(".head")
+    expect(cards).to_have_count(4)
+    assert len({each.bounding_box()["y"] for each in cards.all()}) == 1
+
+
+def test_layers_of_few_heads_are_side_by_side(tab: Tab, shown: Shown):
+    tab.page.set_viewport_size({"width": 1400, "height": 900})
+    tab.open(shown.ids["writer"], "heads")
+    layers = tab.page.locator("main section")
+    expect(layers).to_have_count(2)
+    first, second = (each.bounding_box() for each in layers.all())
+    assert first["y"] == second["y"]
+    assert first["x"] + first["width"] < second["x"]
+
+
+# --- The page around the views ---------------------------------------------------------------------------------------
+
+
+def test_the_tabs_and_the_text_fit_into_a_window_of_1000_pixels(tab: Tab, shown: Shown):
+    tab.page.set_viewport_size({"width": 1000, "height": 800})
+    tab.open(shown.ids["translator"], "look")
+    tab.expect_whole()
+    assert tab.page.get_by_role("tablist").evaluate("list => list.scrollWidth <= list.clientWidth")
+    assert tab.page.locator("header form").bounding_box()["height"] < 70  # one line
+    assert tab.page.get_by_label("Text", exact=True).bounding_box()["width"] > 380

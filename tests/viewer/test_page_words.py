@@ -19,7 +19,7 @@ from .shown import Shown, hidden, random_recording, readable
 
 
 def test_words_shows_the_cosine_after_each_layer(tab: Tab, shown: Shown):
-    words = shown.words("writer", "tokens")
+    words, names = shown.words("writer", "tokens"), shown.names("writer", "tokens")
     first, second = [place for place, word in enumerate(words) if word == "dog"][:2]
     states = hidden(shown.models["writer"].model, shown.inputs("writer")["tokens"])
     cosines = [float(torch.cosine_similarity(layer[first], layer[second], 0)) for layer in states]
@@ -27,12 +27,12 @@ def test_words_shows_the_cosine_after_each_layer(tab: Tab, shown: Shown):
     table = tab.page.get_by_role("table", name=re.compile("^Cosine after each layer"))
     assert [name for name, _ in rows(table)] == ["embedding", "layer 1", "layer 2"]
     close([number(value) for _, value in rows(table)], cosines, 3)
-    expect(tab.page.locator(".sentence")).to_contain_text("dog and dog: cosine")
+    expect(tab.page.locator(".sentence")).to_contain_text(f"{names[first]} and {names[second]}: cosine")
 
     tab.page.get_by_role("group", name="Second text").get_by_role("button", name="red", exact=True).first.click()
     other = words.index("red")
     cosines = [float(torch.cosine_similarity(layer[first], layer[other], 0)) for layer in states]
-    expect(tab.page.locator(".sentence")).to_contain_text("dog and red: cosine")
+    expect(tab.page.locator(".sentence")).to_contain_text(f"{names[first]} and red: cosine")
     close([number(value) for _, value in rows(table)], cosines, 3)
 
 
@@ -111,7 +111,7 @@ def test_next_shows_probabilities_at_any_temperature(tab: Tab, shown: Shown, nam
     tab.page.get_by_label("Temperature").fill("1")
     tab.page.get_by_role("button", name=re.compile("^← Back")).click()
     tab.expect_chosen(query=place - 1)
-    expect(sentence).to_contain_text(f"After {shown.words(name, sequence)[place - 1]}, ")
+    expect(sentence).to_contain_text(f"After {shown.names(name, sequence)[place - 1]}, ")
     check_guesses(table, scores[place - 1], vocabulary, 1.0)
 
 
@@ -131,7 +131,7 @@ def test_next_tokens_that_differ_only_in_a_blank_are_listed_apart(tab: Tab, show
 @pytest.mark.parametrize(("name", "id"), [("writer", "self.2"), ("translator", "cross.2")])
 def test_next_shows_where_the_head_looks(tab: Tab, shown: Shown, name: str, id: str):
     one, weights = shown.attention(name, id), shown.looked(name)[id][1].numpy()
-    lookers = shown.words(name, one["queries"])
+    lookers = shown.names(name, one["queries"])
     tab.open(shown.ids[name], "next", attention=id, head=2, query=1, key=0)
     for query in (1, 2, 3):
         table = tab.page.get_by_role("table", name=f"{lookers[query]} looks at", exact=True)
@@ -187,6 +187,44 @@ def test_an_answer_for_every_residue_of_a_long_protein_is_readable(tab: Tab, sho
     tab.open(shown.store.put(random_recording(answers=[answer]), Lock()), "next")
     expect(tab.page.locator("main .sentence")).to_have_text(f"{'_' * 30} … {'H' * 15} (0.50)")
     expect(tab.page.get_by_text(" ".join(["_" * 10] * 50 + ["H" * 10] * 50), exact=True)).to_be_visible()
+
+
+def test_the_states_of_residues_are_below_their_letters(tab: Tab, shown: Shown):
+    letters, states = "MKTAYIAKQRQISF", "__HHHHHHHH__EE"
+    answer = {"question": "Which states?", "guesses": [{"text": states, "probability": 0.5}]}
+    sequences = {"tokens": [{"text": each, "id": 0, "special": False, "word": 0} for each in letters]}
+    id = shown.store.put(random_recording(noun="residue", answers=[answer], sequences=sequences, attentions=[]), Lock())
+    tab.open(id, "next")
+    blocks = tab.page.locator(".residues > span")
+    found = [blocks.nth(at).locator(":scope > *").all_inner_texts() for at in range(2)]
+    assert found == [["1", letters[:10], states[:10]], ["11", letters[10:], states[10:]]]
+    widths = [each.bounding_box()["width"] for each in blocks.first.locator(":scope > :not(.soft)").all()]
+    assert widths[0] == pytest.approx(widths[1], abs=1)
+
+
+def test_what_each_layer_would_write_is_in_columns_that_do_not_touch(tab: Tab, shown: Shown):
+    for width in (1400, 390):
+        tab.page.set_viewport_size({"width": width, "height": 900})
+        tab.open(shown.ids["writer"], "next")
+        tab.page.get_by_text("What each layer would write").click()
+        lines = tab.page.locator("table.lens tbody tr")
+        expect(lines).to_have_count(3)
+        texts = "row => [...row.cells].map(cell => { const range = document.createRange(); "
+        texts += "range.selectNodeContents(cell); const box = range.getBoundingClientRect(); "
+        texts += "return [box.left, box.right] })"
+        places = np.array([line.evaluate(texts) for line in lines.all()])
+        assert (places[:, 1:, 0] - places[:, :-1, 1] >= 8).all()  # a gap between each text and the next
+        assert np.ptp(places[..., 0], axis=0).max() <= 1  # each column begins at one place
+        assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_mark_of_the_next_token_is_whole_on_a_phone(tab: Tab, shown: Shown):
+    tab.page.set_viewport_size({"width": 390, "height": 844})
+    tab.open(shown.ids["translator"], "next")
+    mark = tab.page.locator("table.bars .mark")
+    expect(mark).to_be_visible()
+    inside = "mark => mark.getBoundingClientRect().right <= mark.closest('th').getBoundingClientRect().right"
+    assert mark.evaluate(inside)
 
 
 # --- Position --------------------------------------------------------------------------------------------------------

@@ -1,11 +1,11 @@
 // The entry point: mounts the page into #regard of a document, or into a notebook's widget through `render`.
+import "./theme.css"; // before the styles of the views, which refine it
 import { effect } from "@preact/signals";
 import { render as mount } from "preact";
 import { App, AppProvider } from "./app";
 import { reason } from "./loading";
 import { Shell } from "./shell";
 import { ArchiveSource, HttpSource, KernelSource, type Source, type WidgetModel } from "./source";
-import "./theme.css";
 
 function show(element: HTMLElement, source: Source, wide: boolean, theme: string | null = null): () => void {
   const app = new App(source, wide && usableLocation(), theme);

@@ -77,21 +77,26 @@ export function Heads({ recording }: { recording: Recording }) {
 
 function ByLayer({ thumbnails, step }: { thumbnails: Thumbnail[]; step: number }) {
   const attentions = [...new Set(thumbnails.map((each) => each.attention))];
+  const kinds = [...new Set(attentions.map((each) => each.kind))].map((kind) => attentions.filter((each) => each.kind === kind));
   return (
     <>
-      {attentions.map((attention) => (
-        <section key={attention.id}>
-          <h3>
-            {kindTitles[attention.kind]}, layer {attention.layer}
-          </h3>
-          <div class="cards">
-            {thumbnails
-              .filter((each) => each.attention === attention)
-              .map((each) => (
-                <Card key={each.head} thumbnail={each} value={statistic(each, "entropy", step)} digits={2} bits />
-              ))}
-          </div>
-        </section>
+      {kinds.map((layers) => (
+        <div key={layers[0].kind} class="layers" style={{ "--heads": String(Math.max(...layers.map((each) => each.heads))) }}>
+          {layers.map((attention) => (
+            <section key={attention.id}>
+              <h3>
+                {kindTitles[attention.kind]}, layer {attention.layer}
+              </h3>
+              <div class="cards">
+                {thumbnails
+                  .filter((each) => each.attention === attention)
+                  .map((each) => (
+                    <Card key={each.head} thumbnail={each} value={statistic(each, "entropy", step)} digits={2} bits />
+                  ))}
+              </div>
+            </section>
+          ))}
+        </div>
       ))}
     </>
   );

@@ -134,7 +134,7 @@ function Large({ label, ...props }: Omit<OverlayProps, "size" | "under" | "canva
             class token
           </button>
         ))}
-        <span class="soft">{query < first ? "looks; click a patch to choose another query" : `${looker} looks`}</span>
+        <span class="soft">{query < first ? "looks …; click a patch to choose another one that looks" : `${looker} looks …`}</span>
       </div>
       <Overlay
         {...props}

@@ -8,10 +8,10 @@ import { inShort, inTens, isControlToken, mostLikely, probabilities, rankOf, con
 import { WordLine } from "../word-line";
 import { reason, useKept, useLoaded } from "../loading";
 import type { Recording } from "../recording";
-import { headName, kindTitles, numberText, weightText } from "../sentence";
+import { countText, headName, kindTitles, numberText, weightText } from "../sentence";
 import { RowTable } from "../row-table";
 import { readBy, type Answer, type Manifest } from "../types";
-import { distinct, explained, groupTokens, readable } from "../word-groups";
+import { distinct, explained, groupTokens, namesOf } from "../word-groups";
 import "./next.css";
 
 const SHOWN = 10;
@@ -26,13 +26,13 @@ export function Next({ recording }: { recording: Recording }) {
   return (
     <div class="next">
       {next && <NextToken recording={recording} sequence={next.sequence} begin={next.begin} />}
-      {!next && answers.map((answer) => <Answers key={answer.question} answer={answer} />)}
+      {!next && answers.map((answer) => <Answers key={answer.question} answer={answer} recording={recording} />)}
     </div>
   );
 }
 
 /** The answers of a model that does not generate text. */
-function Answers({ answer }: { answer: Answer }) {
+function Answers({ answer, recording }: { answer: Answer; recording: Recording }) {
   const [best] = answer.guesses;
   return (
     <section>
@@ -43,7 +43,7 @@ function Answers({ answer }: { answer: Answer }) {
           </>
         )}
       </p>
-      {best && inShort(best.text) !== best.text && <p class="letters">{inTens(best.text)}</p>}
+      {best && <States letters={lettersOf(recording)} states={best.text} />}
       <table class="row bars">
         <caption>{answer.question}</caption>
         <tbody>
@@ -56,6 +56,28 @@ function Answers({ answer }: { answer: Answer }) {
         </tbody>
       </table>
     </section>
+  );
+}
+
+/** The residues of a protein; "" for other texts. */
+function lettersOf({ manifest }: Recording): string {
+  const tokens = manifest.noun === "residue" ? Object.values(manifest.sequences)[0] : [];
+  return tokens.filter((token) => !token.special).map((token) => token.text).join("");
+}
+
+/** The states of residues below their letters, in groups of ten, each with the number of its first residue. */
+function States({ letters, states }: { letters: string; states: string }) {
+  if (letters.length !== states.length) return inShort(states) === states ? null : <p class="letters">{inTens(states)}</p>;
+  return (
+    <p class="residues">
+      {Array.from({ length: Math.ceil(states.length / 10) }, (_, ten) => (
+        <span key={ten}>
+          <span class="soft">{ten * 10 + 1}</span>
+          <span>{letters.slice(ten * 10, ten * 10 + 10)}</span>
+          <strong>{states.slice(ten * 10, ten * 10 + 10)}</strong>
+        </span>
+      ))}
+    </p>
   );
 }
 
@@ -118,7 +140,7 @@ function NextToken({ recording, sequence, begin }: { recording: Recording; seque
         <div class="look">
           <div class="guesses">
             <Guesses recording={recording} sequence={sequence} begin={begin} found={found} temperature={temperature.value} />
-            {recording.manifest.lens && <Lens recording={recording} at={at} text={readable(tokens[at]?.text ?? "")} />}
+            {recording.manifest.lens && <Lens recording={recording} at={at} text={namesOf(tokens)[at] ?? ""} />}
           </div>
           <div class="beside">
             {reads && attention ? (
@@ -150,24 +172,26 @@ function Lens({ recording, at, text }: { recording: Recording; at: number; text:
     <details>
       <summary>What each layer would write</summary>
       {layers && (
-        <table class="row lens">
-          <caption>
-            After {text}, read through the final norm and the head (logit lens)
-            {explained(names.flat())}
-          </caption>
-          <tbody>
-            {layers.map(({ layer, guesses }, row) => (
-              <tr key={layer}>
-                <th scope="row">{layer === 0 ? "embedding" : `layer ${layer}`}</th>
-                {guesses.map((guess, rank) => (
-                  <td key={rank}>
-                    {names[row][rank]} <span class="soft number">{weightText(guess.probability)}</span>
-                  </td>
-                ))}
-              </tr>
-            ))}
-          </tbody>
-        </table>
+        <div class="wide-table">
+          <table class="row lens">
+            <caption>
+              After <em>{text}</em>, read through the final norm and the head (logit lens)
+              {explained(names.flat())}
+            </caption>
+            <tbody>
+              {layers.map(({ layer, guesses }, row) => (
+                <tr key={layer}>
+                  <th scope="row">{layer === 0 ? "embedding" : `layer ${layer}`}</th>
+                  {guesses.map((guess, rank) => (
+                    <td key={rank}>
+                      {names[row][rank]} <span class="soft number">{weightText(guess.probability)}</span>
+                    </td>
+                  ))}
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
       )}
       <p class="soft">Only the last layer was trained to be read like this; what the others would write means little if norms or feedback come between.</p>
     </details>
@@ -247,19 +271,19 @@ function Guesses({ recording, sequence, begin, found, temperature }: GuessesProp
   return (
     <div class="guesses">
       <p class="sentence" aria-live="polite">
-        After <em>{readable(tokens[at].text)}</em>, {temperature !== 1 && `at temperature ${temperature}, `}
+        After <em>{namesOf(tokens)[at]}</em>, {temperature !== 1 && `at temperature ${temperature}, `}
         <em>{word(best[0])}</em> is the most likely ({weightText(chance(best[0]))}
         {actual === best[0] && `, and ${verb}`})
         {actual !== null && actual !== best[0] && (
           <>
-            ; <em>{word(actual)}</em> {verb} ({weightText(chance(actual))}, rank {rank})
+            ; <em>{word(actual)}</em> {verb} ({weightText(chance(actual))}, rank {countText(rank)})
           </>
         )}
         {actual === null && <span class="aside"> · the text ends here</span>}
       </p>
       <table class="row bars">
         <caption>
-          The most likely next tokens, of {logits.length}
+          The most likely next tokens, of {countText(logits.length)}
           {explained(names)}
         </caption>
         <thead>
@@ -289,7 +313,7 @@ function Guesses({ recording, sequence, begin, found, temperature }: GuessesProp
         </tbody>
         <tfoot>
           <tr>
-            <th scope="row">{logits.length - shown.length} others</th>
+            <th scope="row">{countText(logits.length - shown.length)} others</th>
             <Bar share={rest} />
             <td />
           </tr>
