@@ -23,7 +23,7 @@ from regard.cli.help import UsageError
 from regard.cli.main import app
 from regard.data.known_datasets import DATASETS
 from regard.errors import RegardError
-from regard.lab.experiments import EXPERIMENTS
+from regard.lab.experiments import EXPERIMENTS, find_experiment
 from regard.recipe_files import is_shipped
 from regard.tasks.kinds import TASKS
 from regard.training.config import TrainConfig
@@ -137,6 +137,19 @@ def test_the_commands_of_a_page_exist(page: Path, tmp_path: Path, monkeypatch: p
             problems += [f"{command}: {problem}" for problem in check_names(found, written)]
             written |= set(command.words) if found.path == "convert" else set()
     assert problems == []
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_commands_that_an_experiment_proposes_exist(name: str) -> None:
+    experiment = find_experiment(name)
+    settings = {field.name for field in fields(experiment.scales["default"])}
+    text = re.sub(r"^    (regard .*)$", r"```\n\1\n```", experiment.vary, flags=re.MULTILINE)
+    proposed = [found for command in commands(text) if (found := parse(command)) is not None]
+    assert proposed, experiment.vary
+    for found in proposed:
+        assert list(check_names(found, set())) == []
+        if found.values.get("name") == name:
+            assert {change.partition("=")[0] for change in found.values["changes"] or ()} <= settings
 
 
 # --- Running them ----------------------------------------------------------------------------------------------------

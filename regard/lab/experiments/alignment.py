@@ -229,8 +229,8 @@ EXPERIMENT = Experiment(
     "knows the true links; most French adjectives follow their noun. `--scale full` learns real sentences (Tatoeba) "
     "and is compared with 30 pairs that were aligned by hand.",
     vary="`regard lab alignment data=tatoeba longest=7 pairs=20000 steps=300` shows how little a few minutes teach "
-    "an RNN about real sentences. For a model of your own: `regard translate --align`, and `regard look` for the "
-    "picture of any sentence.",
+    "an RNN about real sentences. For a model of your own: `regard translate --alignments FILE`, and `regard look` for "
+    "the picture of any sentence.",
     scales={
         "tiny": _Settings("phrases", 60, 1, 16, 1, 2, 64),
         "default": _Settings("phrases", 6000, 2, 64, 1, 200, 768),

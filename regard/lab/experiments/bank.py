@@ -25,7 +25,7 @@ from regard.lab.page import average_seeds
 from regard.lab.shipped import shipped
 from regard.lab.spread import over_seeds
 from regard.parts.watch import watch
-from regard.training.run import Run
+from regard.training.run import Run, open_run
 
 WORD, LAYER, APART, COSINE = "word", "layer", "senses told apart", "cosine of the two contexts"
 ANTECEDENT, OTHER, AGREES = "weight on the antecedent", "weight on another word", "pronoun agrees"
@@ -115,8 +115,6 @@ def _pairs() -> list[tuple[str, str]]:
 def _train(lab: Lab, settings: _Settings, sentences: Sequence[str]) -> Run:
     """Train a masked language model of words, or open the run that the user names."""
     if settings.run:
-        from regard.training.run import open_run
-
         return open_run(settings.run)
     overrides = [f"model.dim={settings.dim}", f"model.depth={settings.depth}", "tokenizer.kind=word"]
     overrides += [f"model.layers.block.feedforward.hidden={2 * settings.dim}", "tokenizer.vocabulary=1600"]

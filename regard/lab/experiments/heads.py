@@ -13,6 +13,7 @@ import torch
 
 from regard import draw
 from regard.data.lines import read_lines
+from regard.errors import ConfigError
 from regard.lab.experiment import Experiment, Lab, Picture, Row, Verdict
 from regard.lab.page import average_seeds
 from regard.lab.shipped import shipped
@@ -45,6 +46,10 @@ class _Settings:
 
 def _measure(lab: Lab, settings: _Settings) -> Iterator[Row]:
     """Train language models that differ in the number of heads; switch off every head of one of them in turn."""
+    numbers = set(settings.heads)
+    if len(numbers) < 2 or not {1, settings.studied} <= numbers:
+        given = f"heads={list(settings.heads)}, studied={settings.studied}"
+        raise ConfigError(f"{given}: heads must contain 1, another number, and the one that is studied")
     text = "\n".join(read_lines(shipped("shakespeare.txt")))[: settings.characters] + "\n"
     file = lab.file("text.txt", text)
     for number, heads in enumerate(settings.heads):
@@ -150,9 +155,9 @@ EXPERIMENT = Experiment(
     "several characters before it. Then the heads of one model are switched off one at a time, by zeros at the input "
     "of the output projection, and the loss is measured again. Where a head looks is the mean of its weights by "
     "distance.",
-    vary="`regard lab heads depth=2` (with more layers, one head can do more), or `heads='[1, 2, 16]'` with "
-    "`dim=128`; `--recipe` takes another language model with attention. `regard look` shows the heads of any model, "
-    "one by one and all layers at once.",
+    vary="`regard lab heads depth=2` (with more layers, one head can do more), or "
+    "`regard lab heads heads='[1, 2, 16]' studied=16 dim=128`; `--recipe` takes another language model with attention. "
+    "`regard look` shows the heads of any model, one by one and all layers at once.",
     scales={
         "tiny": _Settings((1, 2), 2, 4000, 16, 1, 16, 2, 128),
         "default": _Settings((1, 2, 4, 8), 8, 200_000, 64, 1, 32, 250, 1024),

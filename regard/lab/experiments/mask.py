@@ -154,8 +154,8 @@ EXPERIMENT = Experiment(
     "and number of updates: once with the causal mask, once without. Reported are the loss in validation as each "
     "model is trained (teacher forcing), the loss of the same weights with the future hidden, and how many of the "
     "words in the text that each writes occur in Shakespeare's text.",
-    vary="regard lab mask --scale full trains longer on all of Shakespeare; --recipe takes another language model with "
-    "attention. With a convolution or a recurrence there is nothing to unmask.",
+    vary="`regard lab mask --scale full` trains longer on all of Shakespeare; `--recipe` takes another language model "
+    "with attention. With a convolution or a recurrence there is nothing to unmask.",
     scales={
         "tiny": _Settings(8000, 32, 1, 16, 40, 256, 20),
         "default": _Settings(200_000, 64, 2, 64, 250, 1536, 300),
