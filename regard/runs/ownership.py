@@ -62,7 +62,8 @@ def take_folder(folder: Path, overwrite: bool = False) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
     with _remove_unused(folder, made), lock(folder / LOCK, "wait until it ends, or choose another run=FOLDER"):
         check_free(folder, overwrite)  # again: another process may have been faster
-        yield
+        with _remove_tokenizer(folder):
+            yield
 
 
 @contextmanager
@@ -80,7 +81,7 @@ def take_next_folder(parent: Path, name: str) -> Iterator[int]:
                 folder.mkdir()
             except FileExistsError:
                 continue
-        with _remove_unused(folder, [folder, *made]), lock(folder / LOCK):
+        with _remove_unused(folder, [folder, *made]), lock(folder / LOCK), _remove_tokenizer(folder):
             yield number
         return
 
@@ -135,3 +136,18 @@ def _remove_unused(folder: Path, made: list[Path]) -> Iterator[None]:
             with suppress(OSError):  # they are not empty
                 for path in made:
                     path.rmdir()
+
+
+@contextmanager
+def _remove_tokenizer(folder: Path) -> Iterator[None]:
+    """After the block, remove the tokenizer, which is written before the recipe, unless there is a run.
+
+    Call it where the folder is free and locked. Otherwise the tokenizer would count as that of something else.
+    """
+    try:
+        yield
+    finally:
+        if not (folder / RECIPE).exists():
+            with suppress(OSError):
+                for name in TOKENIZERS:
+                    (folder / name).unlink(missing_ok=True)

@@ -168,18 +168,20 @@ def test_a_run_is_replaced_only_on_request_and_only_its_own_files(monkeypatch: p
         train(overwrite=True)
 
 
-def test_a_failure_before_the_run_begins_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", ["build_model", "write_config"])
+def test_a_failure_before_the_run_begins_leaves_no_folder(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     def fail(*given: object) -> None:
-        raise RegardError("no memory")
+        raise RegardError("no room")
 
-    monkeypatch.setattr(start, "build_model", fail)
+    monkeypatch.setattr(start, step, fail)
     for run in (None, "deep/er/mine"):
-        with pytest.raises(RegardError, match="no memory"):
+        with pytest.raises(RegardError, match="no room"):
             train(run=run)
     Path("here").mkdir()
     Path("here/notes.txt").touch()
-    with pytest.raises(RegardError, match="no memory"):
-        train(run="here")
+    for _ in range(2):
+        with pytest.raises(RegardError, match="no room"):
+            train(run="here")
     assert sorted(path.name for path in Path().iterdir()) == ["abcd.txt", "cache", "here"]
     assert os.listdir("here") == ["notes.txt"]
 
