@@ -46,7 +46,8 @@ VALUES = "cpu|mini|tiny|small|base|big|bfloat16|float32|int8|eager|split"  # tho
 
 def options_as_arguments(text: str) -> str:
     """Return a message with options as arguments of Python: --run as run=, --overwrite as overwrite=True."""
-    text = re.sub(r"(?:regard train )?--resume '?([^\s',;`]+)'?", r"regard.resume('\1')", text)
+    resumed = r"(?:regard train )?--resume (?:'([^']+)'|([^\s',;`]+))"
+    text = re.sub(resumed, lambda found: f"regard.resume('{found[1] or found[2]}')", text)
     text = re.sub(rf"--({'|'.join(FLAGS)})\b", lambda found: f"{found[1].replace('-', '_')}=True", text)
     text = re.sub(rf"--([a-z-]+) ({VALUES})\b", lambda found: f"{found[1].replace('-', '_')}='{found[2]}'", text)
     commands = "`[^`]*`"  # commands stay as they are

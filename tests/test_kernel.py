@@ -87,6 +87,7 @@ def test_an_output_is_replaced(shell, monkeypatch):
     [
         ("choose another --run", "choose another run="),
         ("use --resume runs/a, or --overwrite", "use regard.resume('runs/a'), or overwrite=True"),
+        ("regard train --resume 'my runs/a'", "regard.resume('my runs/a')"),
         ("use --device cpu, or --precision bfloat16", "use device='cpu', or precision='bfloat16'"),
         ("`regard train x --run OTHER` makes new ones", "`regard train x --run OTHER` makes new ones"),
         ("begin a new run with --init-from", "begin a new run with init_from="),

@@ -3,6 +3,7 @@
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -108,7 +109,8 @@ def _find_other(name: str) -> str:
     if name in REGISTERED:
         return "task"
     if (Path(name) / "recipe.toml").exists():
-        raise ConfigError(f"{name}: is a run; continue it with --resume {name}, or repeat it with {name}/recipe.toml")
+        folder, recipe = quote(name), quote(f"{name}/recipe.toml")
+        raise ConfigError(f"{name}: is a run; continue it with --resume {folder}, or repeat it with {recipe}")
     if Path(name).exists():
         raise ConfigError(f"{name}: name the task before the files: {', '.join(REGISTERED)}")
     from regard.training.request import not_a_task

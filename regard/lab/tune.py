@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from math import isfinite
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table as Grid
@@ -233,4 +234,4 @@ def print_search(console: "Console", search: Search, folder: Path) -> None:
         remedy = "a setting that wins early need not win then; search for longer (--minutes)"
         say(console, f"The best was trained for {last:,} updates, a run has {search.steps:,}: {remedy}", "yellow")
     say(console, f"The best is {ranked[0].words}; train it to the end with:", "bold")
-    say(console, f"  regard train {folder / FOUND}")
+    say(console, f"  regard train {quote(str(folder / FOUND))}")

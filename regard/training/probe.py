@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 import torch
@@ -148,7 +149,7 @@ def read_probe(folder: str | Path) -> Probe:
     """Open the snapshots in the folder of a run."""
     folder = Path(folder)
     steps = tuple(_paths(folder / PROBE))
-    remedy = f"`regard train {folder / RECIPE} --run OTHER` makes new ones"
+    remedy = f"`regard train {quote(str(folder / RECIPE))} --run OTHER` makes new ones"
     if not steps:
         cause = "its model has no attention, or an older version trained it"
         raise RegardError(f"{folder}: the run has no snapshots of attention: {cause}; {remedy}")

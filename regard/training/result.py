@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict, dataclass
 from math import isfinite, nan
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from regard.atomic import write_text
@@ -43,5 +44,5 @@ def read_result(folder: Path) -> RunResult | None:
         numbers = {str(name): nan if value is None else float(value) for name, value in table.pop("metrics").items()}
         return RunResult(step, weights, Evaluation(numbers, **table))
     except (JsonError, KeyError, TypeError, ValueError, AttributeError):
-        remedy = f"remove it, and measure the run again with: regard train --resume {folder}"
+        remedy = f"remove it, and measure the run again with: regard train --resume {quote(str(folder))}"
         raise RegardError(f"{path}: not the result of a run; {remedy}") from None

@@ -7,6 +7,7 @@ command line, `regard.load(...)`, `regard.train(...)` and the end of a training 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from regard.config import from_table
@@ -154,7 +155,7 @@ def open_task(bundle: Bundle, files: Sequence[str], columns: Sequence[str], say:
     """Open files, or the run's own data, for the task that the model was trained for."""
     for name in files:
         if is_run_folder(name):
-            raise InputError(f"{name}: is a run, not data to measure on; name it as the model: -m {name}")
+            raise InputError(f"{name}: is a run, not data to measure on; name it as the model: -m {quote(name)}")
     if bundle.run is None:
         return _open_fitting_task(bundle, files, columns)
     return bundle.run.open_task(files, say, columns)

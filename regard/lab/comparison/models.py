@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from regard.config import kind_of
@@ -57,7 +58,7 @@ def _find_contender(model: object) -> Contender:
         if named:
             raise ConfigError(f"{text!r} is both a recipe and a run; write ./{text} for the run")
         if not (path / WEIGHTS).is_file():
-            remedy = f"finish it with: regard train --resume {text}"
+            remedy = f"finish it with: regard train --resume {quote(text)}"
             raise InputError(f"{text}: this run has no weights yet; {remedy}")
         return Contender(text, run=path)
     if named:
