@@ -4,12 +4,13 @@ import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from io import StringIO
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from regard.decode.engine import in_use
-from regard.errors import InputError
+from regard.errors import NOT_FINITE, InputError
 from regard.models.intervention import EditableAttention, Intervention, apply_interventions, find_places
 from regard.models.introspection import AttentionRole
 from regard.recipe_files import split_changes
@@ -105,6 +106,8 @@ class HeadAblation:
         self.counts = {role.id: _heads(places[role.id]) for role in self.roles}
         self.read = [reading.heading() for reading in self.task.readings(names)] if names else []
         self.whole = _loss(self.task, bundle)
+        if not isfinite(self.whole):
+            raise InputError(f"{bundle.name}: {NOT_FINITE}")
         self.found: list[HeadLoss] = []
 
     @property

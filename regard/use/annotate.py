@@ -116,6 +116,7 @@ def annotate_alignment(bundle: Bundle, path: Path) -> Annotation | ContactMap:
 def answer(bundle: Bundle, scores: Tensor, sequence: str) -> Annotation | ContactMap:
     """Return the most likely state of each residue, or the chances of contacts: the task of the model decides."""
     length = len(sequence)
+    bundle.check_finite(scores[:length])
     if bundle.model.task == "distances":
         return ContactMap(sequence, contact_chances(scores[:length, :length]))
     return Annotation(sequence, scores[:length].float().softmax(-1).cpu().numpy())

@@ -88,6 +88,11 @@ class Bundle:
         if -math.inf in scores:
             raise InputError(f"{self.name}: {NOT_FINITE}")
 
+    def check_finite(self, *numbers: torch.Tensor) -> None:
+        """Raise an error if the model has computed numbers that are not finite."""
+        if not all(bool(part.isfinite().all()) for part in numbers):
+            raise InputError(f"{self.name}: {NOT_FINITE}")
+
     def text_column(self, column: str | None, flag: str) -> ColumnOptions | None:
         """Return how texts are read from a table: as in training, or from the column that the option `flag` chose.
 

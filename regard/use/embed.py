@@ -29,7 +29,7 @@ def embed_lines(
     embedding = bundle.embedding if pool is None else chosen_pool(pool)
     if embedding is None:
         return forward_lines(
-            bundle, chunks, lambda inputs: _rows(bundle.model.embed_rows(**inputs)), batch_tokens, feedback
+            bundle, chunks, lambda inputs: _rows(bundle, bundle.model.embed_rows(**inputs)), batch_tokens, feedback
         )
     if type(bundle.model).token_vectors is Model.token_vectors:
         raise InputError(f"pool={pool!r}: {bundle.model.description} has no vectors of tokens; leave it out")
@@ -49,7 +49,7 @@ def _embed(
 
     def work(inputs: dict[str, Tensor]) -> list[np.ndarray]:
         x = bundle.model.token_vectors(**inputs)
-        return _rows(embedding(x, padded_positions(inputs.get("lengths"), x.shape[1])))
+        return _rows(bundle, embedding(x, padded_positions(inputs.get("lengths"), x.shape[1])))
 
     limits = (length for length in (bundle.longest, embedding.longest) if length is not None)
     fitting = replace(bundle, longest=min(limits, default=None))
@@ -57,5 +57,6 @@ def _embed(
         yield given.popleft(), vector
 
 
-def _rows(vectors: Tensor) -> list[np.ndarray]:
+def _rows(bundle: Bundle, vectors: Tensor) -> list[np.ndarray]:
+    bundle.check_finite(vectors)  # NaN is the vector of a blank line
     return list(vectors.float().cpu().numpy())

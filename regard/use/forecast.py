@@ -49,6 +49,7 @@ def forecast_scene(bundle: Bundle, scene: ObservedScene) -> SceneForecast:
     bundle.check("forecast")
     with in_use(bundle.model):
         paths, logits = bundle.model(**scene_inputs(bundle, scene))
+    bundle.check_finite(paths, logits)
     chances, order = logits[0].float().softmax(-1).sort(dim=-1, descending=True, stable=True)
     ordered = paths[0].float().take_along_dim(order[..., None, None], 1)
     return SceneForecast(scene, ordered.cpu().numpy(), chances.cpu().numpy())

@@ -1,6 +1,7 @@
 """`regard evaluate` on trained runs: on their own validation data, on other files, and on bad ones."""
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -63,6 +64,16 @@ def test_too_little_memory_is_one_line(regard, monkeypatch):
     monkeypatch.setattr(Language, "measure", fail)
     rule = "not enough memory for 6.4 GB at once; try a smaller --batch-tokens, fewer beams, or a smaller model"
     assert regard.refused("evaluate", "-m", "language") == rule
+
+
+def test_numbers_that_json_does_not_have_are_null(regard, monkeypatch):
+    monkeypatch.setattr(Language, "measure", lambda *given: {"loss": math.nan, "perplexity": math.inf, "accuracy": 0.5})
+    said = regard("evaluate", "-m", "language", "--json").out
+    assert json.loads(said, parse_constant=pytest.fail)["metrics"] == {
+        "loss": None,
+        "perplexity": None,
+        "accuracy": 0.5,
+    }
 
 
 def test_forced_colours_do_not_start_a_spinner_in_a_pipe(regard, monkeypatch):

@@ -2,6 +2,7 @@
 
 import pickle
 from copy import deepcopy
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from regard.use.generate import GenerateOptions
 from regard.use.load import choose_engine, make_engine
 from regard.use.loaded_model import LoadedModel
 
+from ..tasks.corpora import walks
 from .made import loaded, model_of, run, tokenizer_of
 
 
@@ -189,9 +191,16 @@ def test_the_device_is_chosen(tmp_path):
         ("language", lambda model: list(model.generate_lines(["red dog"], GenerateOptions(beam=2)))),
         ("classification", lambda model: model.classify(["red dog"])),
         ("masked", lambda model: model.fill(["red [MASK]"])),
+        ("masked", lambda model: model.embed(["red dog"])),
+        ("language", lambda model: model.embed(["red dog"], pool="last")),
+        ("language", lambda model: model.ablate()),
+        ("residues", lambda model: model.annotate(["ACDEFG"])),
+        ("trajectories", lambda model: model.forecast(walks(Path("walks.txt")))),
     ],
 )
-def test_weights_that_diverged_have_no_best_answer(kind, ask, tmp_path):
+def test_weights_that_diverged_have_no_best_answer(kind, ask, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     model = regard.load(run(kind, tmp_path / "run"), device="cpu")
     with torch.no_grad():
         for weights in model.model.parameters():
