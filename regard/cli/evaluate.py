@@ -69,9 +69,9 @@ def evaluate_command(
     with show_status(console, "reading the data") as say:
         found = loaded.evaluate(*(files or []), beam=beam, batch_tokens=batch_tokens, say=say)
     if as_json:
-        table = {name: value for name, value in asdict(found).items() if name != "translations"}
-        table["metrics"] = {name: value if isfinite(value) else None for name, value in found.items()}
-        print(json.dumps(table, indent=2))
+        printed = {name: value for name, value in asdict(found).items() if name != "translations"}
+        printed["metrics"] = {name: value if isfinite(value) else None for name, value in found.items()}
+        print(json.dumps(printed, indent=2))
         return
     for line in found.read:
         console.print(escape_controls(line), style="dim", highlight=False, soft_wrap=True)
