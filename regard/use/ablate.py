@@ -90,9 +90,7 @@ class HeadAblation:
     """A model and the data on which its heads are removed one by one."""
 
     def __init__(self, bundle: Bundle, files: Sequence[str] = (), say: Say = lambda text: None) -> None:
-        if bundle.external is not None:
-            remedy = "use the model that it was converted from"
-            raise InputError(f"{bundle.name}: CTranslate2 computes by itself and cannot be changed; {remedy}")
+        bundle.need_weights("computes by itself and cannot be changed")
         places = find_places(bundle.model)
         self.roles = [role for role in bundle.model.attentions() if role.id in places]
         if not self.roles:

@@ -75,8 +75,13 @@ class Bundle:
         if verb not in self.verbs:
             fits = " or ".join(f"`{name}`" for name in self.verbs)
             raise InputError(f"{self.name}: is {self.description} and cannot {verb}; use {fits}")
-        if self.external is not None and verb not in ("translate", "generate"):
-            raise InputError(f"{self.name}: CTranslate2 cannot {verb}; use the model that it was converted from")
+        if verb not in ("translate", "generate"):
+            self.need_weights(f"cannot {verb}")
+
+    def need_weights(self, limit: str) -> None:
+        """Raise an error if another library has the weights; `limit` says what it does not do."""
+        if self.external is not None:
+            raise InputError(f"{self.name}: CTranslate2 {limit}; use the model that it was converted from")
 
     def warn_of_unused(self, warn: Callable[[str], None]) -> None:
         """Say which settings of generation are not used."""

@@ -6,7 +6,6 @@ from typing import Any
 
 from torch import nn
 
-from regard.errors import InputError
 from regard.models.intervention import Intervention, Numbers, apply_interventions
 from regard.parts.watch import module_of
 from regard.use.bundle import Bundle
@@ -41,9 +40,7 @@ def intervene(
     """
     bundle = model.bundle if isinstance(model, LoadedModel) else model
     if isinstance(bundle, Bundle):
-        if bundle.external is not None:
-            remedy = "use the model that it was converted from"
-            raise InputError(f"{bundle.name}: CTranslate2 computes by itself and cannot be changed; {remedy}")
+        bundle.need_weights("computes by itself and cannot be changed")
         bundle = bundle.model
     with apply_interventions(module_of(bundle), [Intervention(place, heads, attention, weight, vector, positions)]):
         yield

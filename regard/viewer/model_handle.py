@@ -50,10 +50,7 @@ class ModelHandle:
 
         device = choose_device(self.device)
         bundle = open_folder(self.folder, device, self.allow_pickle)
-        if bundle.external is not None:
-            raise InputError(
-                f"{self.folder}: CTranslate2 does not expose attention; use the model that it was converted from"
-            )
+        bundle.need_weights("does not expose attention")
         model = bundle.model.eval()
         if next(model.parameters()).dtype in (torch.bfloat16, torch.float16):
             model = model.float()

@@ -54,10 +54,7 @@ class Prepared:
 
 def prepare_query(bundle: Bundle, query: Query) -> Prepared:
     """Prepare a query for a model of any kind."""
-    if bundle.external is not None:
-        raise InputError(
-            f"{bundle.name}: CTranslate2 does not expose attention; use the model that it was converted from"
-        )
+    bundle.need_weights("does not expose attention")
     if query.longest < 1 or not (query.tokens is None or (isinstance(query.tokens, Integral) and query.tokens >= 0)):
         raise InputError(f"tokens={query.tokens} must be 0 or more, and longest={query.longest} at least 1")
     for text in (query.text, "" if query.target is None else query.target):

@@ -2,10 +2,10 @@
 
 import json
 import shutil
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from threading import Event, Thread
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ from regard.viewer.recording import encode_json
 from regard.viewer.recording_store import RecordingStore
 
 from ..tasks.corpora import sentences, write
-from ..use.made import run
+from ..use.made import loaded, run
 from .fake import Model, manifest, recording
 
 TEXT = sentences(1)[0]
@@ -129,7 +129,8 @@ def test_half_precision_is_loaded_as_float32(tmp_path, monkeypatch):
 
 
 def test_a_ctranslate2_model_is_rejected(tmp_path, monkeypatch):
-    monkeypatch.setattr(use_load, "open_folder", lambda *arguments: SimpleNamespace(external=object()))
+    converted = replace(loaded("translation").bundle, name="run", external=object())
+    monkeypatch.setattr(use_load, "open_folder", lambda *arguments: converted)
     with pytest.raises(
         InputError, match="run: CTranslate2 does not expose attention; use the model that it was converted from"
     ):
