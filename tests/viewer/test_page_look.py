@@ -48,6 +48,18 @@ def test_look_says_where_a_word_looks(tab: Tab, shown: Shown, name: str, id: str
         assert any(word == key and abs(own - weight) < 1.1e-3 for word, own in zip(keys, weights, strict=True))
 
 
+def test_the_numbers_of_the_chosen_word_are_those_of_float32(tab: Tab, shown: Shown):
+    found = shown.looked("writer")
+    rounded = {id: weights.half().float() for id, weights in found.items()}
+    off = {id: (weights * 1e3).round() != (rounded[id] * 1e3).round() for id, weights in found.items()}
+    id, places = next((id, places.nonzero().tolist()) for id, places in off.items() if places.any())
+    head, query, key = places[0]
+    tab.open(shown.ids["writer"], "look", attention=id, head=head + 1, query=query, key=key)
+    tab.page.mouse.move(0, 0)
+    row = tab.page.locator("table.row tr.chosen .number")
+    expect(row).to_have_text(f"{float(found[id][head, query, key]):.3f}")
+
+
 def test_a_ribbon_begins_as_wide_as_its_weight(tab: Tab, shown: Shown):
     weights = shown.looked("translator")["encoder.2"][1].numpy()
     tab.open(shown.ids["translator"], "look", attention="encoder.2", head=2, query=0, key=0)

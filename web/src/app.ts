@@ -210,7 +210,7 @@ export class App {
     );
   }
 
-  private arrangement(): Arrangement {
+  arrangement(): Arrangement {
     const { merge, hide, renormalise } = this.selection;
     return { merge: merge.value, hide: hide.value, renormalise: renormalise.value };
   }
@@ -229,7 +229,7 @@ export class App {
     const hover = this.hover.value;
     const tokens = hover ? [hover.query] : [this.selection.query.value, ...this.selection.pinned.value];
     const how = this.arrangement();
-    return picture ? rowOf(picture, tokens, how) : null;
+    return picture ? rowOf(picture, tokens, how, hover === null) : null;
   }
 
   private play(): (() => void) | void {

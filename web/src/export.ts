@@ -1,6 +1,6 @@
 // Export: SVG, PNG and CSV are made here, the one-file page by the server.
 import { bitmap, css, paletteOf, shade } from "./colour";
-import { canvasOf } from "./heatmap";
+import { canvasOf, ticks } from "./heatmap";
 import type { MatrixProps } from "./matrix";
 import type { Picture } from "./picture";
 
@@ -46,8 +46,9 @@ export function matrixSvg(props: MatrixProps, dark: boolean): string {
   const [across, down] = cellSize(props);
   const labelled = across >= LABELLED;
   const longest = (texts: string[]) => 6.5 * Math.max(1, ...texts.map((text) => [...text].length));
-  const left = labelled ? 36 + longest(rows) : 24;
-  const top = labelled ? 36 + longest(columns) : 24;
+  const positions = props.positions ?? { rows: [...rows.keys()], columns: [...columns.keys()] };
+  const left = labelled ? 36 + longest(rows) : 36 + longest(positions.rows.slice(-1).map(String));
+  const top = labelled ? 36 + longest(columns) : 36;
   const width = Math.max(left + 80, left + columns.length * across + 20);
   const height = Math.max(top + 100, top + rows.length * down + 20);
   const ink = dark ? "#d8d9dc" : "#33363c";
@@ -82,6 +83,9 @@ export function matrixSvg(props: MatrixProps, dark: boolean): string {
     columns.forEach((text, column) =>
       parts.push(`<text transform="translate(${left + (column + 0.5) * across + 4} ${top - 6}) rotate(-90)">${escapeXml(text)}</text>`),
     );
+  } else {
+    for (const row of ticks(positions.rows, down, 24)) parts.push(`<text x="${left - 6}" y="${top + (row + 0.5) * down + 4}" text-anchor="end">${positions.rows[row]}</text>`);
+    for (const column of ticks(positions.columns, across, 44)) parts.push(`<text x="${left + (column + 0.5) * across}" y="${top - 6}" text-anchor="middle">${positions.columns[column]}</text>`);
   }
   parts.push("</svg>");
   return parts.join("\n");
@@ -96,6 +100,12 @@ export function canvasSvg(canvas: HTMLCanvasElement): string {
 /** What a cell begins with that a spreadsheet evaluates. */
 const FORMULA = /^(\s*[=+\-@＝＋－＠]|[\t\r])/;
 
+/** A float32 number with as many digits as tell it apart from all others, but 6 at least. */
+function floatText(value: number): string {
+  const digits = [6, 7, 8].find((count) => Math.fround(Number(value.toPrecision(count))) === value) ?? 9;
+  return String(Number(value.toPrecision(digits)));
+}
+
 /** The head as a table: a line for each query, a column for each key; masked cells are empty. A token that a spreadsheet would
  * read as a formula begins with a quote, as in viewer/export.py. */
 export function pictureCsv(picture: Picture): string {
@@ -104,7 +114,7 @@ export function pictureCsv(picture: Picture): string {
   picture.queries.forEach((query, row) => {
     const cells = picture.keys.map((_, column) => {
       const at = row * picture.keys.length + column;
-      return picture.masked?.[at] ? "" : String(Number(picture.values[at].toPrecision(6)));
+      return picture.masked?.[at] ? "" : floatText(picture.values[at]);
     });
     lines.push([quote(query.text), ...cells]);
   });

@@ -67,8 +67,9 @@ function maskOf(visible: Uint8Array | null, attention: AttentionInfo, queries: G
   return masked;
 }
 
-/** The row of the words that contain these tokens; null if they are hidden. */
-export async function rowOf(picture: Picture, tokens: readonly number[], how: Arrangement): Promise<Row | null> {
+/** The row of the words that contain these tokens; null if they are hidden. An exact one has the model's float32 numbers, if the
+ * recording has them; a picture has float16, which may differ in the third digit. */
+export async function rowOf(picture: Picture, tokens: readonly number[], how: Arrangement, exact: boolean): Promise<Row | null> {
   const { recording, attention, head, step } = picture;
   const all = picture.pooled ? groupsOf(recording, attention.queries, how) : picture.queries;
   const keys = picture.pooled ? groupsOf(recording, attention.keys, how) : picture.keys;
@@ -78,8 +79,8 @@ export async function rowOf(picture: Picture, tokens: readonly number[], how: Ar
   const values = new Float32Array(keys.length);
   let outside = 0;
   for (const index of chosen) {
-    const part = picture.pooled
-      ? await pooledRow(picture, all[index], keys, how)
+    const part = picture.pooled || (exact && attention.arithmetic)
+      ? await exactRow(all[index])
       : { values: picture.values.subarray(index * keys.length, (index + 1) * keys.length), outside: picture.outside.subarray(index) };
     part.values.forEach((weight, column) => (values[column] += weight));
     outside += part.outside[0];
@@ -87,13 +88,23 @@ export async function rowOf(picture: Picture, tokens: readonly number[], how: Ar
   const masked = arrangeMask(await recording.mask(attention), attention.columns, [merged(queries)], keys);
   return { attention, head, step, queries, keys, values, masked, outside };
 
-  async function pooledRow(of: Picture, query: Group, columns: Group[], arrangement: Arrangement) {
-    const rows = await Promise.all(query.tokens.map((token) => recording.weightRow(of.attention, head, token, step)));
+  async function exactRow(query: Group) {
+    const rows = await Promise.all(query.tokens.map((token) => recording.row(attention, head, token)));
     const together = new Float32Array(rows.length * attention.columns);
-    rows.forEach((row, index) => together.set(row, index * attention.columns));
+    rows.forEach((row, index) => together.set(row.weights, index * attention.columns));
     const group = { ...query, tokens: rows.map((_, index) => index) };
-    return arrange(together, attention.columns, [group], columns, arrangement.renormalise);
+    return arrange(together, attention.columns, [group], keys, how.renormalise);
   }
+}
+
+/** The picture with the model's float32 numbers, if the recording has them. */
+export async function exactly(picture: Picture, how: Arrangement): Promise<Picture> {
+  const { recording, attention, head, queries, keys } = picture;
+  if (picture.pooled || !attention.arithmetic) return picture;
+  const weights = new Float32Array(attention.rows * attention.columns);
+  const rows = await Promise.all(Array.from({ length: attention.rows }, (_, query) => recording.row(attention, head, query)));
+  rows.forEach((row, query) => weights.set(row.weights, query * attention.columns));
+  return { ...picture, ...arrange(weights, attention.columns, queries, keys, how.renormalise) };
 }
 
 function merged(groups: Group[]): Group {

@@ -9,6 +9,7 @@ import { HeadGrid } from "./head-grid";
 import { listen, table } from "./keys";
 import { reason } from "./loading";
 import type { Recording } from "./recording";
+import { exactly } from "./picture";
 import { headName, Sentence } from "./sentence";
 import { views } from "./views";
 import { notation } from "./word-groups";
@@ -211,7 +212,7 @@ function ExportMenu() {
         <button type="button" disabled={!app.drawing.value} onClick={() => save(() => rasterise(svg()), "png")}>
           Picture (PNG)
         </button>
-        <button type="button" disabled={!picture} onClick={() => picture && save(() => new Blob([pictureCsv(picture)], { type: "text/csv" }), "csv")}>
+        <button type="button" disabled={!picture} onClick={() => picture && save(async () => new Blob([pictureCsv(await exactly(picture, app.arrangement()))], { type: "text/csv" }), "csv")}>
           This head (CSV)
         </button>
         {app.source.linked && recording && (

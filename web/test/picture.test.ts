@@ -70,6 +70,15 @@ describe("an export", () => {
     expect(pictureCsv(picture as unknown as Picture)).toBe(`,"'@SUM(A1)","a=b"\r\n"'=1+1",1,0\r\n"'-1",0,1\r\n`);
   });
 
+  it("is an SVG with round positions where there is no room for names", () => {
+    const many = Array.from({ length: 20 }, (_, at) => `n${at}`);
+    const positions = { rows: Array.from({ length: 200 }, (_, at) => at + 1), columns: many.map((_, at) => at + 1) };
+    const size = { rows: Array<string>(200).fill("w"), columns: many, values: new Float32Array(4000), scale: { kind: "weight", root: false } as const };
+    const svg = matrixSvg({ ...size, label: "a head", captions: axesOf("tokens", "word"), positions }, false);
+    const texts = [...svg.matchAll(/<text x[^>]*>(\d+)</g)].map((found) => Number(found[1]));
+    expect(texts).toEqual([...Array.from({ length: 40 }, (_, at) => 5 * (at + 1)), 10, 20]);
+  });
+
   it("is an SVG in which text is only text", () => {
     const svg = matrixSvg({ label: evil, captions: axesOf("tokens", "word"), rows: [evil], columns: ["y\u0000"], values: Float32Array.of(0.5), masked: null, scale: { kind: "weight", root: false } }, false);
     expect(svg).not.toContain("<img");

@@ -130,16 +130,29 @@ describe("a row", () => {
     const recording = await Recording.open(new FakeSource(fakeFiles()), "translator");
     const attention = recording.attention("cross.2")!;
     const picture = await paint(recording, attention, 0, 0, plain);
-    const one = (await rowOf(picture, [9], plain))!;
-    const two = (await rowOf(picture, [9, 3], plain))!;
+    const one = (await rowOf(picture, [9], plain, false))!;
+    const two = (await rowOf(picture, [9, 3], plain, false))!;
     const sum = (values: Float32Array) => values.reduce((total, value) => total + value, 0);
     expect(sum(one.values)).toBeCloseTo(1, 2);
     expect(sum(two.values)).toBeCloseTo(2, 2);
     const how = { ...plain, hide: true };
-    const hidden = (await rowOf(await paint(recording, attention, 0, 0, how), [9], how))!;
+    const hidden = (await rowOf(await paint(recording, attention, 0, 0, how), [9], how, false))!;
     expect(hidden.keys).toHaveLength(10);
     expect(hidden.outside).toBeCloseTo(one.values[10], 4);
-    expect(await rowOf(await paint(recording, attention, 0, 0, how), [0], how)).toBeNull();
+    expect(await rowOf(await paint(recording, attention, 0, 0, how), [0], how, false)).toBeNull();
+  });
+
+  it("has the model's float32 numbers if it is exact, also of merged words", async () => {
+    const files = fakeFiles();
+    const recording = await Recording.open(new FakeSource(files), "translator");
+    const attention = recording.attention("cross.2")!;
+    const own = Float32Array.from({ length: attention.columns }, (_, at) => (at === 3 ? 0.665435 : 0.01));
+    const blob = new Float32Array(attention.columns * 2);
+    blob.set(own, attention.columns);
+    files.set("recordings/translator/row/cross.2/0/9.f32", new Uint8Array(blob.buffer));
+    const picture = await paint(recording, attention, 0, 0, plain);
+    expect([...(await rowOf(picture, [9], plain, true))!.values]).toEqual([...own]);
+    expect((await rowOf(picture, [9], plain, false))!.values[3]).not.toBeCloseTo(0.665435, 4);
   });
 
   it("of an input too large to send comes from its own blob", async () => {
@@ -153,7 +166,7 @@ describe("a row", () => {
     const picture = await paint(recording, recording.attention("self.1")!, 0, 0, plain);
     expect([picture.pooled, picture.queries.length, picture.values.length]).toEqual([true, 4, 16]);
     expect(picture.queries[1].text).toBe("d … f");
-    const found = (await rowOf(picture, [5], plain))!;
+    const found = (await rowOf(picture, [5], plain, false))!;
     expect(found.values[7]).toBe(1);
     expect(found.keys).toHaveLength(12);
   });

@@ -180,7 +180,7 @@ function Summary({ here, there, names, found }: FoundProps) {
           "The two are the same."
         ) : (
           <>
-            <em>{here.queries[Math.floor(at / columns)].name}</em> → <em>{here.keys[at % columns].name}</em>: {weightText(here.values[at])} in {names[0]}, {weightText(there.values[at])} in {names[1]}
+            <em>{here.queries[Math.floor(at / columns)].name}</em> → <em>{here.keys[at % columns].name}</em>: {weightText(here.values[at], 3)} in {names[0]}, {weightText(there.values[at], 3)} in {names[1]}
             <span class="aside"> · {own === undefined ? "the largest difference" : `the largest difference of this ${here.recording.manifest.noun}`}</span>
           </>
         )}
