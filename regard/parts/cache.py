@@ -129,7 +129,7 @@ class SlotTable:
         self.tokens = 0  # an upper bound on the tokens of any row
         self.beams = 1
         self.positions: Tensor | None = None  # of the token in each slot, (B, size + 1)
-        self.owners: Tensor | None = None  # which beam wrote what a beam has in each slot, (B * beams, size)
+        self.owners: Tensor | None = None  # which beam wrote what a beam has in each slot, (B * beams, size + 1)
 
     def assign(self, positions: Int[Tensor, "_rows T"], mask: Rule | None, start: int | None) -> CacheStep:
         """Find slots for new tokens. If all rows are equally long, `start` is the position of the first new token."""
@@ -207,7 +207,7 @@ class SlotTable:
     ) -> tuple[slice | tuple[Tensor, Tensor], Tensor, Rule]:
         """Adapt a step to beams: each writes to a slot of its own, is recorded as its owner, and sees only its text."""
         assert self.owners is not None
-        if (more := self.size - self.owners.shape[1]) > 0:
+        if (more := self.size + 1 - self.owners.shape[1]) > 0:
             self.owners = F.pad(self.owners, (0, more))
         beams = torch.arange(self.beams, device=rows.device)
         slots = rows if isinstance(write, slice) else write[1]
@@ -216,7 +216,7 @@ class SlotTable:
         if keys is None:
             keys = torch.arange(used, device=rows.device)[None]
         if not isinstance(write, slice):
-            write = write[0], self.beams * slots + beams
+            write = write[0], (self.beams * slots + beams).clamp(max=self.beams * self.size)  # padding: the spare slot
         own = BeamMask(self.owners[:, :used].unflatten(0, (-1, self.beams)))
         return write, keys.repeat_interleave(self.beams, 1), own & mask
 
@@ -234,7 +234,7 @@ class SlotTable:
         """Make each row `times` beams. What is in the slots counts as written by the first of them."""
         assert self.beams == 1 < times
         self.beams = times
-        self.owners = torch.zeros(rows * times, self.size, dtype=torch.long, device=device)
+        self.owners = torch.zeros(rows * times, self.size + 1, dtype=torch.long, device=device)
 
     def tensors(self) -> Kept:
         """Return the tables that exist."""

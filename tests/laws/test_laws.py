@@ -89,6 +89,24 @@ def test_a_row_that_gets_no_tokens_in_a_step_is_left_as_it_was(case: Case):
 
 @every_decodable
 @torch.no_grad()
+def test_beams_that_get_no_token_wait(case: Case):
+    """A row with all its beams may begin later than others, and miss steps."""
+    model, data = case.build(), batch(case)
+    full, state = call(model, data), start(model, data)
+    rows, read = torch.arange(len(data.tokens)), torch.tensor([3, 1, 0])
+    _, state = model.step(data.tokens[:, :3], state, read)
+    state.repeat(2)
+    for count in ([0, 1, 1], [1, 0, 1], [1, 1, 0], [1, 1, 1]):
+        lengths = torch.tensor(count)
+        tokens = data.tokens[rows, read].repeat_interleave(2)[:, None]
+        logits, state = model.step(tokens, state, lengths.repeat_interleave(2))
+        read = read + lengths
+        for row in rows[lengths > 0]:
+            close(logits[2 * row : 2 * row + 2], full[row, read[row] - 1].expand(2, -1))
+
+
+@every_decodable
+@torch.no_grad()
 def test_a_reordered_state_continues_like_the_reordered_rows(case: Case):
     model, data = case.build(), batch(case)
     index = torch.tensor([2, 0, 0])
