@@ -8,6 +8,8 @@ from reprlib import repr as shortened
 
 from regard.errors import InputError
 
+LONGEST_NAME = 255  # bytes in the name of a file or a folder: the limit of the usual file systems
+
 
 def check_texts(texts: object, name: str, kinds: tuple[type, ...] = (str,)) -> Iterator[str]:
     """Check that an argument is an ordered collection of texts (or paths, if `kinds` has them); yield them lazily."""
@@ -43,7 +45,14 @@ def check_path(path: object, name: str) -> Path:
     """Check that an argument is a path: a text that is not empty, or an object that stands for a path, as a `Run`."""
     if not isinstance(path, str | os.PathLike) or path == "" or "\0" in str(path):
         raise InputError(f"{name}={shortened(path)} must be a path")
+    if has_long_name(path):
+        raise InputError(f"{name}={shortened(path)} must be a path; a name in it has more than {LONGEST_NAME} bytes")
     return Path(path)
+
+
+def has_long_name(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path has a name that no file can have, such as a text that was given in place of a path."""
+    return any(len(part.encode(errors="surrogatepass")) > LONGEST_NAME for part in Path(path).parts)
 
 
 def check_files(files: object, name: str) -> list[str]:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -81,7 +82,7 @@ def split_changes(arguments: Iterable[str]) -> tuple[list[str], list[str]]:
     arguments = list(arguments)
     if "" in arguments:
         raise ConfigError(EMPTY_NAME)
-    changes = [text for text in arguments if "=" in text and not Path(text).exists()]
+    changes = [text for text in arguments if "=" in text and not os.path.exists(text)]  # which may be too long a name
     return [text for text in arguments if text not in changes], changes
 
 
@@ -205,8 +206,8 @@ def _read_base(recipe: str | Path, table: Table, folder: Path | None, derived: t
     base: str | Path = str(table["like"])
     if folder is not None:
         beside = folder / f"{str(base).removesuffix('.toml')}.toml"
-        itself = beside.resolve() == Path(recipe).resolve()
-        if beside.exists() and not (itself and base in recipe_names()):  # gpt2.toml may inherit the shipped gpt2
+        # gpt2.toml may inherit the shipped gpt2
+        if os.path.exists(beside) and not (base in recipe_names() and beside.samefile(recipe)):
             base = beside
     found = _read(base, (*derived, str(recipe)))
     return {key: value for key, value in found.items() if key not in ABOUT_ONE_RECIPE}
@@ -286,7 +287,7 @@ def _parse(recipe: str | Path, inheriting: str = "") -> tuple[Table, Path | None
             text = path.read_text(encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"cannot read the recipe: {error.strerror}", name) from None
-        except UnicodeDecodeError as error:
+        except ValueError as error:  # not UTF-8, or a NUL in its name
             raise ConfigError(f"cannot read the recipe: {error}", name) from None
     elif is_shipped(name):
         text, folder = (_shipped() / f"{name}.toml").read_text(encoding="utf-8"), None

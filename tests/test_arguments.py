@@ -61,6 +61,13 @@ def test_a_path_is_a_text_or_stands_for_a_path(wrong):
     assert check_path("a/b", "folder") == check_path(Path("a/b"), "folder") == Path("a/b")
 
 
+def test_a_text_that_is_too_long_for_a_name_is_not_a_path():
+    assert check_path("a/" * 300 + "é" * 127, "folder") == Path("a/" * 300 + "é" * 127)
+    for wrong in ("é" * 128, f"a/{'b' * 256}/c", "\ud800" * 86):
+        with pytest.raises(InputError, match=r"^folder='.+\.\.\..+' must be a path; .* more than 255 bytes$"):
+            check_path(wrong, "folder")
+
+
 def test_files_are_named_by_one_path_or_a_list():
     assert check_files(None, "valid") == check_files((), "valid") == []
     assert check_files("a.txt", "valid") == check_files([Path("a.txt")], "valid") == ["a.txt"]

@@ -632,6 +632,11 @@ def test_an_empty_name_is_not_the_current_folder() -> None:
         split_changes(["a.txt", "", "task.window=8"])
 
 
+def test_an_override_may_be_longer_than_the_name_of_a_file() -> None:
+    long = f"model.pattern={['block'] * 60}"
+    assert split_changes(["a.txt", long]) == (["a.txt"], [long])
+
+
 @pytest.mark.unchecked
 @pytest.mark.parametrize("change", [5, None, ["model.depth=2"]])
 def test_an_override_that_is_not_text_is_rejected(change: Any) -> None:
@@ -785,6 +790,14 @@ def test_a_base_that_is_no_recipe_names_the_file_that_asks_for_it(tmp_path: Path
     write(tmp_path, "base", "a =\n")
     path = write(tmp_path, "other", 'like = "base"\n')
     assert refusal(path).startswith(f"{tmp_path / 'base.toml'}: is not valid TOML")
+
+
+@pytest.mark.parametrize(("like", "reason"), [("x" * 300, "File name too long"), ("x\\u0000", "embedded null byte")])
+def test_a_base_whose_name_no_file_can_have_is_a_mistake(tmp_path: Path, like: str, reason: str) -> None:
+    path = write(tmp_path, "own", f'like = "{like}"\n')
+    assert refusal(path).startswith(f"{path}: like: no recipe has the name 'x")
+    write(tmp_path, "own", f'like = "{like}.toml"\n')
+    assert refusal(path).endswith(f".toml: cannot read the recipe: {reason}")
 
 
 @pytest.mark.parametrize("seed", [2**63, 10**23, 10**400, -1, 1.5])

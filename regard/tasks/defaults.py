@@ -8,8 +8,10 @@ the numbers come from.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from regard.arguments import has_long_name
 from regard.config import Config, Table, from_table, to_table
 from regard.data.columns import ColumnOptions, FileReading, Role
 from regard.data.lines import PACKED
@@ -66,11 +68,14 @@ class TaskConfig(Config):
     passes: ClassVar[int] = 10  # passes over the data at most; more passes over little data overfit
 
     def validate(self) -> None:
-        """Check that no file has an empty name, which would stand for the current folder."""
+        """Check the names of files: an empty one would stand for the current folder, and a long one is a text."""
         for key in self.file_keys:
             names = getattr(self, key, None)
-            if "" in ([names] if isinstance(names, str) else names or ()):
-                raise ConfigError(EMPTY_NAME, key)
+            for name in [names] if isinstance(names, str) else names or ():
+                if not name:
+                    raise ConfigError(EMPTY_NAME, key)
+                if has_long_name(name):
+                    raise ConfigError(f"{shortened(name)} must be a path; give texts in a file", key)
 
     def prepare(self, tokenizer: Any, seed: int, say: Callable[[str], None]) -> "Task":
         """Read the files, learn the tokenizer (from its config; None if the task has none) and tokenise."""

@@ -62,6 +62,11 @@ def test_an_empty_name_is_not_the_current_folder(kind: str, table: dict[str, obj
         from_table({"kind": kind, **table}, TaskConfig)
 
 
+def test_a_text_is_not_the_name_of_a_file():
+    with pytest.raises(ConfigError, match=r"^train: 'once upon a.*\.\.\..*' must be a path; give texts in a file$"):
+        from_table({"kind": "language", "train": ["once upon a time " * 20]}, TaskConfig)
+
+
 def test_held_out_rows_are_limited():
     train, valid = hold_out(100_000)
     assert len(valid) == 2000
