@@ -88,16 +88,17 @@ def bars(
     with regard_style(look):
         figure, axes = _empty_plot(title, "", y, log, look)
         places, names = _distinct(rows, x), _distinct(rows, by)
-        width = 0.8 / len(names)
+        width = 0.8 / max(len(names), 1)
         for number, name in enumerate(names):
             some = rows if by is None else [row for row in rows if row[by] == name]
+            label = None if by is None else visible(str(name))  # of the first bar only
             for place, text in enumerate(places):
                 values = [float(row[y]) for row in some if row[x] == text and isfinite(row[y])]
                 if not values:
                     continue
                 middle = place + (number - (len(names) - 1) / 2) * width
-                label = visible(str(name)) if by is not None and place == 0 else None
                 axes.bar(middle, fmean(values), width * 0.92, color=series_colour(number, look), label=label)
+                label = None
                 if min(values) < max(values):
                     axes.plot([middle, middle], [min(values), max(values)], color=look.ink, linewidth=1.1)
         labels = [visible(str(text)) for text in places]

@@ -47,6 +47,7 @@ def positions(
         (table, visible(columns), visible(rows), "value"),
         (similarity, visible(rows), visible(rows), "similarity"),
     )
+    title = visible(title)
     with regard_style(look):
         top = MARGIN + (HEAD if title else 0)
         step = AXIS + SIDE + 0.08 + COLOUR_BAR + 0.2 + GAP

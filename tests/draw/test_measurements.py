@@ -44,6 +44,17 @@ def test_bars_are_means_with_their_range():
     assert [text.get_text() for text in axes.get_xticklabels()] == ["n1", "n10", "n100"]
 
 
+def test_a_series_without_a_first_bar_is_in_the_legend():
+    rows = [{"x": "p", "y": 1, "by": "a"}, {"x": "q", "y": 1, "by": "a"}, {"x": "q", "y": 2, "by": "b"}]
+    [legend] = bars(rows, x="x", y="y", by="by").legends
+    assert [text.get_text() for text in legend.get_texts()] == ["a", "b"]
+
+
+def test_no_rows_are_an_empty_plot():
+    assert not bars([], x="x", y="y", by="by").axes[0].patches
+    assert not lines([], x="x", y="y", by="by").axes[0].lines
+
+
 @pytest.mark.parametrize("look", [LIGHT, DARK])
 def test_the_look_around_a_picture_counts(look):
     with use_look(look):

@@ -42,6 +42,10 @@ def test_zero_is_the_background_and_signs_have_colours(look):
         assert above[0] > above[2]  # orange
 
 
+def test_control_characters_of_a_title_are_visible():
+    assert draw.positions(TABLE, TABLE @ TABLE.T, title="a\nb").texts[0].get_text() == "a↵b"
+
+
 def test_a_table_of_zeros_is_drawn():
     assert panels(draw.positions(np.zeros((2, 2)), np.zeros((2, 2))))[0].images[0].get_clim() == (-1, 1)
 
