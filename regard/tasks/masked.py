@@ -16,6 +16,7 @@ from regard.tasks.baselines import Baseline, unigram_loss
 from regard.tasks.defaults import Amount
 from regard.tasks.long_text import LEAST_WINDOWS, LongTextTask, Text, TextConfig
 from regard.tasks.loss import IGNORE, Losses, count_right, cross_entropy
+from regard.tasks.metric import perplexity_of
 from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Feed
 from regard.tasks.text import ignore_empty
@@ -110,7 +111,7 @@ class Masked(LongTextTask):
         loss, right, count = sums.tolist()
         if not count:  # in a very short text, nothing may be hidden
             return dict.fromkeys(("loss", "perplexity", "accuracy"), nan)
-        return {"loss": loss / count, "perplexity": float(np.exp(loss / count)), "accuracy": right / count}
+        return {"loss": loss / count, "perplexity": perplexity_of(loss / count), "accuracy": right / count}
 
     def measure_baselines(self) -> Iterator[Baseline]:
         """Measure the loss of unigrams on all tokens that may be hidden."""

@@ -160,7 +160,7 @@ def join_tokens(text: str) -> str:
 
 
 def perplexities(loss_sum: float, tokens: int, words: int, bytes_: int) -> dict[str, float]:
-    """exp(L / tokens), exp(L / words) and L / (bytes ln 2), of L = -sum_t log p(x_t | x_<t) over one text.
+    """Return exp(L / tokens), exp(L / words) and L / (bytes ln 2), where L = -sum_t log p(x_t | x_<t) over one text.
 
     A word is what is between blanks, or the end of a line. This is the perplexity that is published for texts that are
     tokenised already (Penn Treebank, WikiText-2), where the end of a line is called <eos> and rare words are <unk>.
@@ -172,10 +172,18 @@ def perplexities(loss_sum: float, tokens: int, words: int, bytes_: int) -> dict[
         return loss_sum / unit if unit else nan
 
     return {
-        "perplexity": _exp(per(tokens)),
-        "word_perplexity": _exp(per(words)),
+        "perplexity": perplexity_of(per(tokens)),
+        "word_perplexity": perplexity_of(per(words)),
         "bits_per_byte": per(bytes_) / log(2),
     }
+
+
+def perplexity_of(loss: float) -> float:
+    """Return exp(loss), where `loss` is the mean of -log p; inf if it is too large for a float."""
+    try:
+        return exp(loss)
+    except OverflowError:
+        return inf
 
 
 def classification_scores(predicted: np.ndarray, wanted: np.ndarray, classes: Sequence[str]) -> dict[str, float]:
@@ -238,10 +246,3 @@ def _translation_metrics(tokenize: str, references: Sequence[Sequence[str]] | No
         "bleu_lowercase": BLEU(lowercase=True, force=True, tokenize=tokenize, references=references),
         "chrf": CHRF(references=references),
     }
-
-
-def _exp(value: float) -> float:
-    try:
-        return exp(value)
-    except OverflowError:
-        return inf

@@ -24,6 +24,7 @@ from regard.tasks.chunked_loss import model_loss
 from regard.tasks.defaults import Amount
 from regard.tasks.files import name_files
 from regard.tasks.loss import IGNORE, Losses, r_drop
+from regard.tasks.metric import perplexity_of
 from regard.tasks.pairs import Pairs
 from regard.tasks.task import PASS_SECONDS, Batch, Feed, Task
 from regard.tasks.text import can, flat_rows, hold_out, shortened, spread, telling
@@ -213,7 +214,7 @@ class PairTask(Task):
                 losses, _ = self.loss(model, batch)
                 sums += torch.stack((losses.loss.double(), losses.count.double()))
         loss, count = sums.tolist()
-        return {"loss": loss / count, "perplexity": float(np.exp(loss / count))}
+        return {"loss": loss / count, "perplexity": perplexity_of(loss / count)}
 
     def validation_cost(self, rows: int | None = None) -> float:
         """Return the target tokens, those that a search writes several times."""

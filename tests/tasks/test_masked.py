@@ -1,6 +1,6 @@
 """Masked language modelling: what is hidden, loss and measure against naive ones."""
 
-from math import exp, isnan
+from math import exp, inf, isnan
 from pathlib import Path
 
 import numpy as np
@@ -158,6 +158,16 @@ def test_given_validation_and_evaluation(task, tmp_path):
 def test_a_text_in_which_nothing_is_hidden_has_no_measure(tmp_path):
     task = task_of(tmp_path, sentences(40), ["abcdefgh"], rate=1e-9)
     assert isnan(task.measure(model_for(task, "reader"))["loss"])
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_perplexity_that_no_float_can_hold_is_infinite(task):
+    model = model_for(task, "reader", "model.head.bias=true")
+    with torch.no_grad():
+        model.head.bias[task.tokenizer.pad] += 1e5
+    found = task.measure(model)
+    assert (found["perplexity"], found["accuracy"]) == (inf, 0)
+    assert found["loss"] > 1e4
 
 
 def test_something_must_be_hidden():
