@@ -28,5 +28,5 @@ def test_no_two_public_classes_or_functions_share_a_name():
     assert not found, "\n".join(found)
 
 
-def test_every_file_is_named_after_what_it_holds():
+def test_no_file_has_a_name_that_says_nothing():
     assert [str(path) for path in ROOT.rglob("*.py") if path.stem in FORBIDDEN] == []

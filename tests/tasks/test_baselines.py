@@ -41,11 +41,12 @@ def test_naive_bayes_chooses_by_tokens_and_by_pairs_of_tokens() -> None:
     assert found.score == 1.0
 
 
-def test_naive_bayes_is_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
-    """log p(c) + sum log p(f | c) by hand, for texts of one token, so that there are no pairs."""
-    train, labels = flat([5], [5], [6], [6], [6], [5]), np.array([0, 0, 0, 1, 1, 1])
-    found = naive_bayes(train, labels, flat([5], [6], [9]), np.array([0, 1, 0]), 2)
-    assert found.score == 1.0  # 5 occurs 2:1, 6 1:2; of an unknown token the first of two equal classes
+def test_naive_bayes_weighs_tokens_and_classes() -> None:
+    """For texts of one token, which have no pairs: 5 is in class 0 twice as often, and class 1 has more texts."""
+    train, labels = flat([5], [5], [6], [5], [6], [6], [6]), np.array([0, 0, 0, 1, 1, 1, 1])
+    texts = flat([5], [6], [9])  # of the unknown token, the more frequent class
+    for wanted in ([0, 1, 1], [1, 0, 0]):
+        assert naive_bayes(train, labels, texts, np.array(wanted), 2).score == (wanted == [0, 1, 1])
 
 
 def test_a_linear_model_separates_what_a_line_separates() -> None:
@@ -58,7 +59,7 @@ def test_a_linear_model_separates_what_a_line_separates() -> None:
     assert found == linear_pixels(images[:300], labels[:300], images[300:], labels[300:], 2)
 
 
-def test_large_images_are_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_images_are_thinned_out() -> None:
     assert baselines._reduced(np.zeros((2, 200, 100, 3), np.uint8)).shape[1] <= baselines.MOST_NUMBERS
     assert baselines._reduced(np.zeros((2, 28, 28, 1), np.uint8)).shape[1] == 784
 

@@ -110,6 +110,7 @@ def test_loss_is_the_naive_one_and_empty_rows_change_nothing(task):
     assert int(again.count) == 17
 
 
+@torch.no_grad()
 def test_labels_are_smoothed_in_training_only(tmp_path):
     train = table(tmp_path / "t.tsv", labelled(60))
     task = prepare("classification", train=(train,), smoothing=0.3)
