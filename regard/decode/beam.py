@@ -158,14 +158,14 @@ def extend_beams(
     total = log_total(logits)
     forbid(logits, never)
     values, tokens = top_scores(logits, enough)
-    each = tokens.shape[1]
+    per_beam = tokens.shape[1]
     ranked, tokens = ((log_p.view(-1, 1) + (values - total)).view(len(log_p), -1), tokens.view(len(log_p), -1))
     missing = enough - tokens.shape[1]
     if missing > 0:  # in a very small vocabulary
         ranked, tokens = F.pad(ranked, (0, missing), value=-torch.inf), F.pad(tokens, (0, missing))
     ranked, order = ranked.sort(dim=-1, descending=True, stable=True)
     ranked, order = ranked[:, :enough], order[:, :enough]
-    tokens, parents = tokens.gather(1, order), (order // each).clamp(max=log_p.shape[1] - 1)
+    tokens, parents = tokens.gather(1, order), (order // per_beam).clamp(max=log_p.shape[1] - 1)
     ends = (tokens[..., None] == ending).any(-1)
     ranks = ends.byte().argsort(dim=-1, stable=True)[:, :beam]  # of those that do not end
     going = tuple(part.gather(1, ranks) for part in (tokens, parents, ranked.masked_fill(ends, -torch.inf)))
@@ -188,11 +188,11 @@ class SearchRecord:
 
     def read(self, pending: list[Found], written: int) -> None:
         """Record the steps since the last read, in only two copies, because each synchronises with an accelerator."""
-        each = [beams for found in pending for beams in found]
-        whole = torch.stack([part for beams in each for part in (beams.tokens, beams.parents)]).cpu().numpy()
-        log_p = torch.stack([beams.log_p for beams in each]).cpu().numpy()
+        both = [beams for found in pending for beams in found]  # of each step, the best and those that do not end
+        choices = torch.stack([part for beams in both for part in (beams.tokens, beams.parents)]).cpu().numpy()
+        log_p = torch.stack([beams.log_p for beams in both]).cpu().numpy()
         for number, step in enumerate(range(written - len(pending), written)):
-            tokens, parents, *carried = whole[4 * number : 4 * number + 4]
+            tokens, parents, *carried = choices[4 * number : 4 * number + 4]
             self.record_ends(step, tokens, parents, log_p[2 * number])
             self.tokens[step, self.rows.here], self.parents[step, self.rows.here] = carried
             self.record_rows(step, log_p[2 * number + 1])

@@ -45,7 +45,7 @@ def state_recurrence(
     start: Float[Tensor, "B H V K"],
     fastest: float = FASTEST,
 ) -> tuple[Float[Tensor, "B T H V"], Float[Tensor, "B H V K"]]:
-    """S_t = S_{t-1} diag(w_t) + (S_{t-1} a_t) b_t' + v_t k_t';  o_t = S_t r_t. Return all o and the last S.
+    """Return all o_t = S_t r_t and the last S, where S_t = S_{t-1} diag(w_t) + (S_{t-1} a_t) b_t' + v_t k_t'.
 
     `removal` is (a, b), both like k, where None for b means k itself; None for no removal. w is one decay for the whole
     head (W = 1), which may be any, or one for each channel of the keys: then a decay below e^`fastest` is replaced by
@@ -190,7 +190,9 @@ def weighted_average(
     start: Averages,
     lengths: Int[Tensor, "B"] | None = None,
 ) -> tuple[Float[Tensor, "B T D"], Averages]:
-    """y_t = (sum_{i<t} e^{k_i - (t-1-i) d} v_i + e^{u + k_t} v_t) / (the same without v), for each channel.
+    """Return the averages y_t of each channel, and the sums for the next token.
+
+        y_t = (sum_{i<t} e^{k_i - (t-1-i) d} v_i + e^{u + k_t} v_t) / (the same without v)
 
     d is the decay, at least 0, and u the bonus of the token itself. `start` and the second result are the sums over all
     tokens before the first, and up to each row's last real token, the last of its `lengths`; exponents are relative to

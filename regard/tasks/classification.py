@@ -132,7 +132,6 @@ class ClassificationConfig(FileTaskConfig):
     def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Classification":
         """Read the tables, learn the tokenizer, tokenise."""
         skipped = Skipped()
-
         key = text_key(self, files=self.train)
 
         def texts() -> Iterator[str]:

@@ -22,7 +22,6 @@ from regard.errors import InputError
 
 LONGEST_CHAIN = 8  # opening tokens one after the other
 MOST_DEEP = DEEPEST // 2  # open constituents
-REMEDY = "decode with the constraint WellFormedTrees"
 Pieces = Sequence[Sequence[int]]  # the tokens of each word of a sentence
 
 

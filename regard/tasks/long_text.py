@@ -83,7 +83,6 @@ class TextConfig(FileTaskConfig):
     def open(self, config: TokenizerConfig, say: Callable[[str], None]) -> tuple[Tokenizer, Skipped, "Text", "Text"]:
         """Read, learn the tokenizer, tokenise; return it, what was skipped, and the texts to train and validate on."""
         skipped = Skipped()
-
         key = text_key(self, files=self.train)
 
         def texts() -> Iterator[str]:

@@ -27,9 +27,9 @@ class Losses(NamedTuple):
 
 @region
 def cross_entropy(logits: Float[Tensor, "*rows V"], labels: Int[Tensor, "*rows"], smoothing: float = 0.0) -> Losses:
-    """L = -sum_t log p_t[y_t]; smoothed: sum_t (1 - e) (-log p_t[y_t]) + e mean_v (-log p_t[v]).
+    """Return L = -sum_t log p_t[y_t]; smoothed: sum_t (1 - e) (-log p_t[y_t]) + e mean_v (-log p_t[v]).
 
-    Computed in float32 at least. A label of `IGNORE` adds nothing and gives no gradient.
+    It is computed in float32 at least. A label of `IGNORE` adds nothing and gives no gradient.
     """
     logits, labels = _flat(logits), labels.reshape(-1).long()
     count = torch.count_nonzero(labels != IGNORE)
@@ -47,7 +47,7 @@ def mixed_cross_entropy(
     share: Float[Tensor, "rows"],
     smoothing: float = 0.0,
 ) -> Losses:
-    """L = sum_t s_t CE(p_t, y_t) + (1 - s_t) CE(p_t, z_t), smoothed, for inputs that are mixed from two (mixup).
+    """Return L = sum_t s_t CE(p_t, y_t) + (1 - s_t) CE(p_t, z_t), smoothed, for inputs mixed from two (mixup).
 
     A row whose own label y_t is `IGNORE` does not count.
     """
@@ -67,7 +67,7 @@ def r_drop(
     alpha: float,
     smoothing: float = 0.0,
 ) -> Losses:
-    """L = (L_a + L_b) / 2 + alpha / 4 sum_t (KL(p_a | p_b) + KL(p_b | p_a)), of two passes that differ in dropout.
+    """Return L = (L_a + L_b) / 2 + alpha / 4 sum_t (KL(p_a | p_b) + KL(p_b | p_a)); the passes differ in dropout.
 
     L_a and L_b are the (smoothed) cross-entropies; `loss` is the mean of the plain ones, `count` is of one pass.
     """

@@ -114,7 +114,6 @@ class ParsingConfig(FileTaskConfig):
     def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Parsing":
         """Read the trees, learn the tokenizer, tokenise."""
         files, key, skipped = TreeFiles(self.train), text_key_of_trees(self, self.train), Skipped()
-
         files.check_any("train on")
         say("learning the tokenizer")
         learned = learn_tokenizer(tokenizer, key, lambda: (f" {text}" for text, _ in files.read(Skipped())))
