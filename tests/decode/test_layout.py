@@ -11,8 +11,8 @@ from regard.decode import layout
 from regard.decode.engine import eager, in_use
 from regard.decode.layout import (
     LEAST_PACKED,
-    USES,
     PackedProduct,
+    join,
     lay_out,
     pack_heads,
     shared_product,
@@ -48,14 +48,14 @@ def fill(module):
     return module
 
 
-@pytest.mark.parametrize("by_columns", [True, False])
+@pytest.mark.parametrize("on_cpu", [True, False])
 @pytest.mark.parametrize("bias", ["no", "all"])
-def test_packed_heads_compute_the_same(by_columns, bias):
+def test_packed_heads_compute_the_same(on_cpu, bias):
     config = MultiHeadsConfig(4, 2, bias=bias, qk_norm=RMSNormConfig())
     attention, x = fill(AttentionConfig(config, position=RopeConfig()).build(8).double()), random(2, 5, 8)
     expected = attention(x, mask=Causal())
     names = {name: value.clone() for name, value in attention.state_dict().items()}
-    pack_heads(attention.heads, by_columns)
+    pack_heads(attention.heads, on_cpu)
     with in_use(attention):
         close(attention(x, mask=Causal()), expected)
         close(attention(x, memory=x), attention(x))  # a memory takes the same matrices one by one
@@ -67,7 +67,7 @@ def test_packed_heads_compute_the_same(by_columns, bias):
 def test_packed_parameters_are_the_packed_matrix():
     """Changing them changes what is computed, and moving the model leaves no stale copy behind."""
     heads, x = fill(MultiHeads(8, 2).double()), random(1, 3, 8)
-    pack_heads(heads, by_columns=True)
+    pack_heads(heads, on_cpu=True)
     with in_use(heads):
         heads.to_value.weight.mul_(2)
         _, (_, value) = heads.project(x, identity)
@@ -215,10 +215,10 @@ def test_large_matrices_are_packed_after_some_products(biased: bool, faster: boo
         expected = torch.nn.functional.linear(rows.double(), weight.double(), None if bias is None else bias.double())
         torch.testing.assert_close(product(rows).double(), expected, atol=1e-3, rtol=0)
 
-    for _ in range(USES + 2):
+    for _ in range(product.least_uses + 2):
         compare(x[:1])
     assert (product.packed is not None) == (faster and product.suits)  # elsewhere a single row is not faster
-    for _ in range(USES + 2):
+    for _ in range(product.least_uses + 2):
         compare(x)
     assert (product.packed is not None) == product.suits == torch.backends.mkldnn.is_available()
     weight.mul_(2)  # packed again
@@ -227,6 +227,41 @@ def test_large_matrices_are_packed_after_some_products(biased: bool, faster: boo
     compare(x)
     with torch.enable_grad():
         assert product(x).requires_grad
+
+
+@pytest.mark.parametrize("faster", [True, False])
+@torch.no_grad()
+def test_large_matrices_are_copied_only_where_their_products_use_them_by_columns(
+    faster: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """Nor is anything copied that a file stores by columns, and queries, keys and values as one matrix, as GPT-2's."""
+    monkeypatch.setattr(layout, "is_onednn_faster", lambda: faster)
+    changes = ("model.dim=512", "model.layers.block.feedforward.hidden=512", "model.vocabulary=512", "model.depth=1")
+    model = regard.build("gpt2", *SHRINK["gpt2"], *changes, seed=0)
+    layer = model.stack.layers[0]
+    parts = [layer.mixer.heads.to_query, layer.mixer.heads.to_key, layer.mixer.heads.to_value]
+    together = stored_by_columns(torch.cat([each.weight.data for each in parts]))
+    for number, each in enumerate(parts):
+        each.weight.data = together[512 * number : 512 * (number + 1)]
+    layer.feedforward.up.weight.data = stored_by_columns(layer.feedforward.up.weight.data)
+    by_columns = {"query": parts[0].weight, "value": parts[2].weight, "up": layer.feedforward.up.weight}
+    by_rows = {"down": layer.feedforward.down.weight, "table": model.embed.tokens.table.weight}
+    before = {name: (weight, weight.data_ptr()) for name, weight in (by_columns | by_rows).items()}
+    lay_out(model)
+    copied = {name for name, (weight, address) in before.items() if weight.data_ptr() != address}
+    assert copied == (set() if faster and torch.backends.mkldnn.is_available() else set(by_rows))
+    assert all(weight.stride(0) == 1 for name, (weight, _) in before.items() if name in copied | set(by_columns))
+
+
+def test_tensors_that_follow_each_other_in_memory_are_joined_without_a_copy():
+    rows, columns = torch.randn(6, 4), torch.randn(4, 6).t()
+    for whole in (rows, columns, rows[:, 0]):
+        first, second, third = whole.split((3, 2, 1))
+        assert join([first, second, third]).data_ptr() == whole.data_ptr()
+        assert torch.equal(join([first, second, third]), whole)
+        for parts in ([first, third], [second, first], [first, second.clone()], [first, first]):
+            assert torch.equal(join(parts), torch.cat(parts))
+            assert join(parts).data_ptr() != first.data_ptr()
 
 
 def test_small_matrices_and_other_precisions_are_not_packed():
