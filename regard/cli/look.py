@@ -1,6 +1,7 @@
 """`regard look`: see what models attend to, in the browser or in files."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ from pathlib import Path
 from secrets import token_hex
 from tempfile import NamedTemporaryFile
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Annotated
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, NoReturn
 from urllib.parse import urlencode
 
 import typer
@@ -219,9 +221,27 @@ def _serve(
     moved = f"port {port} is in use; " if port and number != port else ""
     app = make_app(store, handles, token)
     print(f"{address} ({moved}press Ctrl-C to stop)", flush=True)
-    with _open_browser(address, store.seen) if browser else nullcontext():
+    with _end_by_signals(), _open_browser(address, store.seen) if browser else nullcontext():
         load_in_background(handles, store, query)
         serve(app, listening)
+
+
+@contextmanager
+def _end_by_signals() -> Iterator[None]:
+    """End the block as Ctrl-C does if the process is terminated or its terminal closed, so that no file is left."""
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    usual = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]  # `nohup` ignores one
+    for number in usual:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in usual:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager

@@ -281,9 +281,9 @@ class Viewer:
                 return models
             Event().wait(0.1)  # as the page does
 
-    def interrupt(self) -> tuple[int, str, str]:
-        """Press Ctrl-C; return the exit code and the remaining output."""
-        self.process.send_signal(signal.SIGINT)
+    def interrupt(self, number: int = signal.SIGINT) -> tuple[int, str, str]:
+        """Press Ctrl-C, or send another signal; return the exit code and the remaining output."""
+        self.process.send_signal(number)
         out, err = self.process.communicate(timeout=PATIENCE)
         return self.process.returncode, out, err
 
@@ -386,13 +386,15 @@ def test_the_browser_is_opened_unless_no_browser_is_given(regard, bundle, tmp_pa
     os.mkfifo(tmp_path / "opened")
     program.write_text(f'#!/bin/sh\necho noise\necho noise >&2\necho "$1" > {tmp_path}/opened\n')
     program.chmod(0o755)
-    with viewer("--port", 0, BROWSER=f"{program} %s", HOME=str(home)) as shown:
-        opened = (tmp_path / "opened").read_text().strip()
-        (file,) = home.iterdir()
-        assert (opened, file.stat().st_mode & 0o777) == (file.as_uri(), 0o600)
-        assert f'content="0; url={shown.address}"' in file.read_text()
-        assert shown.interrupt() == (0, "", "")
-    assert not list(home.iterdir())
+    usual = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run where it is ignored"
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        with viewer("--port", 0, BROWSER=f"{program} %s", HOME=str(home), more=usual) as shown:
+            opened = (tmp_path / "opened").read_text().strip()
+            (file,) = home.iterdir()
+            assert (opened, file.stat().st_mode & 0o777) == (file.as_uri(), 0o600)
+            assert f'content="0; url={shown.address}"' in file.read_text()
+            assert shown.interrupt(number) == (0, "", "")
+        assert not list(home.iterdir())
     Path("opened").unlink()
     with viewer("--port", 0, "--no-browser", BROWSER=f"{program} %s", HOME=str(home)) as shown:
         assert shown.get("/")
