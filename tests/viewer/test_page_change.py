@@ -14,7 +14,7 @@ from regard.viewer.record import record
 from regard.viewer.recording import pack_recordings, unpack_recordings
 
 from .browser import Tab, close, number, rows
-from .shown import Shown
+from .shown import Shown, random_recording
 
 
 def chips(tab: Tab) -> Locator:
@@ -194,6 +194,27 @@ def test_answers_are_compared_too(tab: Tab, shown: Shown):
     expect(head).to_have_text(["answer", "before", "after"])
     wanted = {guess["text"]: guess["probability"] for guess in answer["guesses"]}
     close(shares[:, 0], [wanted[name] for name in names], 3)
+
+
+def test_the_states_of_residues_before_and_after_are_below_their_letters(tab: Tab, shown: Shown):
+    letters, states = "MKTAYIAKQRQI", ["__HHHHHHHH__", "__HHHHHH__EE"]
+    tokens = [{"text": each, "id": 0, "special": False, "word": 0} for each in letters]
+    common = {"noun": "residue", "sequences": {"tokens": tokens}, "attentions": []}
+    answers = [[{"question": "Which states?", "guesses": [{"text": each, "probability": 0.5}]}] for each in states]
+    before, after = (shown.store.put(random_recording(answers=each, **common), Lock()) for each in answers)
+    manifest = {**shown.store.find(before).recording.manifest(), "places": ["tokens.0"]}
+    tab.page.route(f"**/{before}/manifest.json", lambda route: route.fulfill(json=manifest))
+    tab.page.route("**/change", lambda route: route.fulfill(json={"id": after, "moved": {}, "loss": None, "code": ""}))
+    vector = {"place": "tokens.0", "position": 0}
+    changes = json.dumps([{"place": "tokens.0", "positions": [1], "vector": vector}])
+    tab.open(before, "change", changes=changes)
+    blocks = tab.page.locator(".residues > span")
+    wanted = ["1", letters[:10], states[0][:10], states[1][:10]]
+    expect(blocks.first.locator(":scope > *")).to_have_text(wanted)
+    expect(tab.page.locator(".residues mark")).to_have_text(["_", "_", "E", "E"])
+    names, shares = pair(tab, "Which states?")
+    assert names == ["mean probability"]
+    assert (shares == 0.5).all()
 
 
 def test_an_impossible_change_is_one_sentence(tab: Tab, shown: Shown):

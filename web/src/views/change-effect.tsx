@@ -9,6 +9,7 @@ import { Matrix } from "../matrix";
 import { inShort, inTens, mostLikely, probabilities } from "../next-token";
 import { paint } from "../picture";
 import type { Recording } from "../recording";
+import { lettersOf, Residues } from "../residues";
 import { headName, kindTitles, numberText, weightText } from "../sentence";
 import type { Answer, AttentionInfo, ChangeResult } from "../types";
 import { useToken } from "../use-token";
@@ -62,9 +63,9 @@ export function Effect({ before, changed, changes }: { before: Recording; change
         before.manifest.answers.length > 0 && (
           <>
             {before.manifest.answers.map((answer, at) => (
-              <Answers key={answer.question} before={answer} after={recording.manifest.answers[at]} />
+              <Answers key={answer.question} before={answer} after={recording.manifest.answers[at]} letters={lettersOf(before)} />
             ))}
-            {listed(before) !== listed(recording) && <p class="soft">A dash: not among the likeliest answers.</p>}
+            {listed(before) !== listed(recording) && !before.manifest.answers.every((answer) => isBelow(answer, lettersOf(before))) && <p class="soft">A dash: not among the likeliest answers.</p>}
           </>
         )
       )}
@@ -136,7 +137,20 @@ function NextTokens({ before, after, sequence }: { before: Recording; after: Rec
   );
 }
 
-function Answers({ before, after }: { before: Answer; after: Answer }) {
+/** Whether an answer has a state for each residue, which is written below it. */
+const isBelow = ({ guesses }: Answer, letters: string) => letters !== "" && guesses[0]?.text.length === letters.length;
+
+function Answers({ before, after, letters }: { before: Answer; after: Answer; letters: string }) {
+  if (isBelow(before, letters) && isBelow(after, letters)) {
+    const best = [before, after].map((answer) => answer.guesses[0]);
+    return (
+      <>
+        <Pairs caption={before.question} what="of all residues" rows={[{ name: "mean probability", shares: best.map((guess) => guess.probability) }]} />
+        <Residues letters={letters} states={best.map((guess) => guess.text)} />
+        <p class="soft">Below each residue: its state before and after; what differs is marked.</p>
+      </>
+    );
+  }
   const names = [...new Set([...before.guesses, ...after.guesses].map((guess) => guess.text))];
   const share = (answer: Answer, name: string) => answer.guesses.find((guess) => guess.text === name)?.probability ?? null;
   const long = names.some((name) => inShort(name) !== name);

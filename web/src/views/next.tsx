@@ -8,6 +8,7 @@ import { inShort, inTens, isControlToken, mostLikely, probabilities, rankOf, con
 import { WordLine } from "../word-line";
 import { reason, useKept, useLoaded } from "../loading";
 import type { Recording } from "../recording";
+import { lettersOf, Residues } from "../residues";
 import { countText, headName, kindTitles, numberText, weightText } from "../sentence";
 import { RowTable } from "../row-table";
 import { readBy, type Answer, type Manifest } from "../types";
@@ -59,26 +60,10 @@ function Answers({ answer, recording }: { answer: Answer; recording: Recording }
   );
 }
 
-/** The residues of a protein; "" for other texts. */
-function lettersOf({ manifest }: Recording): string {
-  const tokens = manifest.noun === "residue" ? Object.values(manifest.sequences)[0] : [];
-  return tokens.filter((token) => !token.special).map((token) => token.text).join("");
-}
-
-/** The states of residues below their letters, in groups of ten, each with the number of its first residue. */
+/** What a model says of each residue, below it; another long answer in groups of ten. */
 function States({ letters, states }: { letters: string; states: string }) {
-  if (letters.length !== states.length) return inShort(states) === states ? null : <p class="letters">{inTens(states)}</p>;
-  return (
-    <p class="residues">
-      {Array.from({ length: Math.ceil(states.length / 10) }, (_, ten) => (
-        <span key={ten}>
-          <span class="soft">{ten * 10 + 1}</span>
-          <span>{letters.slice(ten * 10, ten * 10 + 10)}</span>
-          <strong>{states.slice(ten * 10, ten * 10 + 10)}</strong>
-        </span>
-      ))}
-    </p>
-  );
+  if (letters.length === states.length) return <Residues letters={letters} states={[states]} />;
+  return inShort(states) === states ? null : <p class="letters">{inTens(states)}</p>;
 }
 
 function Bar({ share }: { share: number }) {
