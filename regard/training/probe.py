@@ -53,10 +53,16 @@ class Snapshots:
         self.inputs: Batch | None = None
 
     def begin(self, step: int) -> None:
-        """Remove the snapshots after the step from which the run is resumed."""
+        """Remove the snapshots after the step from which the run is resumed; new ones are of the same row.
+
+        If the data has changed since, the task would choose another row.
+        """
         for later, path in _paths(self.folder).items():
             if later > step:
                 path.unlink(missing_ok=True)
+        if step > 0 and (self.folder / INPUTS).exists():
+            kept = _read(self.folder / INPUTS, f"remove {self.folder}, and the run writes new snapshots")
+            self.inputs = {name: kept[name].to(self.task.device) for name in self.task.probe()}
 
     def wanted(self, step: int, ends: bool) -> bool:
         """Return whether to take a snapshot: at the chosen steps, and where a run `ends` early."""

@@ -364,6 +364,22 @@ def test_a_run_that_is_extended_keeps_its_snapshots(tmp_path: Path) -> None:
     assert before.items() <= files(tmp_path / "run").items()
 
 
+@pytest.mark.parametrize("kind", ["translation", "trajectories"])
+def test_a_run_that_continues_on_other_data_keeps_its_row(kind: str, tmp_path: Path) -> None:
+    found = planned(kind, tmp_path)
+    trainer_of(found, tmp_path / "run").train()
+    before = read_probe(tmp_path / "run")
+    more = trainer_of(changed(found, steps=20), tmp_path / "run")
+    assert more.resume()
+    other = {name: tensor[:, :3] for name, tensor in more.task.probe().items()}
+    more.task.probe = lambda longest=64: other
+    more.train()
+    after = read_probe(tmp_path / "run")
+    assert_same(after.inputs, before.inputs)
+    shapes = [{name: weights.shape for name, weights in after.weights(step).items()} for step in (12, after.steps[-1])]
+    assert shapes[0] == shapes[1]
+
+
 def test_a_run_that_has_ended_writes_nothing_more(tmp_path: Path) -> None:
     found = planned("language", tmp_path)
     first = trainer_of(found, tmp_path / "run")
