@@ -35,11 +35,6 @@ SAMPLE = 1_000_000  # bytes of cells from which those of all tables are estimate
 UNPACKED = 3  # times the size of a compressed text, about
 
 
-def is_wrapped(path: Path) -> bool:
-    """Return whether a path is a table whose size says little about the text in it: JSON lines or a binary table."""
-    return is_table(path) and content_suffix(path) not in _SPLIT
-
-
 def is_table(path: Path) -> bool:
     """Return whether `read_rows` reads a path: by its suffix, or as a folder saved by Hugging Face datasets."""
     if path.is_dir():
@@ -114,18 +109,18 @@ def _estimate_cells(path: Path, changed: int, options: ColumnOptions, most: int)
     """Estimate the bytes of the cells of a table, last changed at `changed`, from its first rows, up to `most`."""
     cells, count = 0, 0
     try:
-        for _, row in read_columns(path, options):
+        for place, row in read_columns(path, options):
+            if cells > most:
+                return cells / count * _count_rows(path, count, place)
             cells += sum(len(cell.encode()) + 1 for cell in row)
             count += 1
-            if cells > most:
-                return cells / count * _count_rows(path, count)
     except RegardError:
         return 0
     return cells
 
 
-def _count_rows(path: Path, known: int) -> float:
-    """Return the number of rows of a table, of lines estimated from the first `known` ones."""
+def _count_rows(path: Path, known: int, place: str) -> float:
+    """Return the number of rows of a table, of a text table estimated from the `known` ones before a place."""
     if path.is_dir():
         import datasets  # type: ignore[import-untyped]
 
@@ -134,7 +129,7 @@ def _count_rows(path: Path, known: int) -> float:
         from pyarrow import parquet  # type: ignore[import-untyped]
 
         return int(parquet.read_metadata(path).num_rows)
-    lines = islice((line for line in _row_lines(path) if line.strip()), known)
+    lines = islice(_row_lines(path), int(place.rpartition(":")[2]) - 1)
     packed = path.name.lower().endswith(PACKED)
     return known * path.stat().st_size * (UNPACKED if packed else 1) / sum(len(line.encode()) + 1 for line in lines)
 

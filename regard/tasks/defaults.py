@@ -16,7 +16,7 @@ from regard.config import Config, Table, from_table, to_table
 from regard.data.columns import ColumnOptions, FileReading, Role
 from regard.data.lines import PACKED
 from regard.data.read import files_below
-from regard.data.tables import UNPACKED, estimate_cells, find_columns, is_table, is_wrapped
+from regard.data.tables import UNPACKED, estimate_cells, find_columns, is_table
 from regard.errors import ConfigError
 from regard.recipe_files import EMPTY_NAME, override, override_path
 
@@ -130,16 +130,16 @@ class TaskConfig(Config):
     def text_bytes(self, files: Sequence[str]) -> int:
         """Estimate how many bytes of text files hold.
 
-        This is their size for plain text, TSV and CSV, three times that if they are compressed. Of other tables, whose
-        size depends on the format, only the columns that are read count. A missing file is reported when it is read.
+        This is their size for plain text, three times that if they are compressed. Of tables, whose size depends on the
+        format, only the columns that are read count. A missing file is reported when it is read.
         """
-        size, wrapped = 0, []
+        size, tables = 0, []
         for path in (path for name in files for path in files_below(Path(name)) if path.exists()):
-            if self.roles and is_wrapped(path):
-                wrapped.append(path)
+            if self.roles and is_table(path):
+                tables.append(path)
             elif path.is_file():
                 size += path.stat().st_size * (UNPACKED if path.suffix in PACKED else 1)
-        return size + estimate_cells(wrapped, self.column_options())
+        return size + estimate_cells(tables, self.column_options())
 
     def is_little(self, files: Sequence[str]) -> bool:
         """Return whether files hold so little text that it is read many times, and a model has to be regularised."""
