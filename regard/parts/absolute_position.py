@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.config import Config, Count, Kinds, Times
 from regard.errors import ConfigError, InputError, too_long
 from regard.parts.constant import Constant
+from regard.parts.inputs import can_read
 from regard.parts.mask import explicit_positions
 
 
@@ -36,7 +37,7 @@ class Absolute(nn.Module):
     def check(self, positions: Tensor | None, tokens: int, length: int) -> None:
         """Reject positions beyond the table, unless checking would synchronise with an accelerator."""
         if positions is not None:
-            if torch.compiler.is_compiling() or positions.device.type != "cpu":
+            if not can_read(positions):
                 return
             tokens = int(positions.max()) + 1 if positions.numel() else 0
         if tokens > length:

@@ -10,6 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.errors import InputError
+from regard.parts.transforms import is_transformed
 
 
 def check_tensor(given: object, name: str) -> None:
@@ -36,7 +37,7 @@ def check_lengths(tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "_B"] | None,
     B, T = tokens.shape
     if lengths.shape != (B,):
         raise InputError(f"{B} rows need {B} lengths, not lengths of shape {tuple(lengths.shape)}")
-    if torch.compiler.is_compiling() or lengths.device.type != "cpu" or B == 0:
+    if not can_read(lengths) or B == 0:
         return
     if int(lengths.min()) < least or int(lengths.max()) > T:
         raise InputError(f"lengths {lengths.tolist()} must be between {least} and the {T} tokens of a row")
@@ -44,10 +45,15 @@ def check_lengths(tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "_B"] | None,
 
 def find_outside(ids: Int[Tensor, "B T"], known: int) -> str | None:
     """Return the first id outside 0 .. known-1 and its place; None: there is none, or it cannot be read."""
-    if torch.compiler.is_compiling() or ids.device.type != "cpu" or ids.numel() == 0:
+    if not can_read(ids) or ids.numel() == 0:
         return None
     low, high = ids.aminmax()
     if low >= 0 and high < known:
         return None
     row, column = ((ids < 0) | (ids >= known)).nonzero()[0].tolist()
     return f"{int(ids[row, column])} at row {row}, place {column}"
+
+
+def can_read(values: Tensor) -> bool:
+    """Return whether values can be read now: not in compiled code, not on an accelerator, not inside torch.func."""
+    return not torch.compiler.is_compiling() and values.device.type == "cpu" and not is_transformed()

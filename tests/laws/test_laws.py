@@ -11,6 +11,8 @@ from regard.config import from_table, to_json, to_table, to_toml
 from regard.models.recipe import Recipe, load_recipe
 from regard.models.store import read_model, save_model, tensors
 from regard.parts.attend import explicit
+from regard.parts.fused_cells import Fused
+from regard.parts.moe import Experts
 from regard.parts.watch import Watchable
 from regard.recipe_files import recipe_names
 
@@ -215,6 +217,28 @@ def test_forward_mode_gives_the_derivative_of_the_gradient(case: Case):
     torch.testing.assert_close(found, expected, rtol=1e-7, atol=0)
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(gradient[name], parameter.grad, rtol=1e-7, atol=1e-9)
+
+
+@every_decodable
+def test_gradients_of_each_row_are_those_of_the_row_alone(case: Case):
+    """torch.func.vmap computes them all at once; torch has no batching for its own recurrent kernels."""
+    model, data = case.build(), batch(case)
+    if any(isinstance(part, Fused | Experts) for part in model.modules()):
+        pytest.skip("reads numbers, or calls a kernel of torch that vmap cannot batch")
+    rows = (data.tokens,) if data.source is None else (data.source, data.tokens)
+    values = {name: value.detach() for name, value in model.named_parameters()}
+
+    def loss(values: dict[str, torch.Tensor], *row: torch.Tensor) -> torch.Tensor:
+        with torch.nn.utils.stateless._reparametrize_module(model, values):
+            return model(*(tokens[None] for tokens in row)).square().sum()
+
+    with sdpa_kernel(SDPBackend.MATH):
+        found = torch.func.vmap(torch.func.grad(loss), in_dims=(None, *(0 for _ in rows)))(values, *rows)
+    for number in range(len(data.tokens)):
+        model.zero_grad()
+        model(*(tokens[number : number + 1] for tokens in rows)).square().sum().backward()
+        for name, parameter in model.named_parameters():
+            torch.testing.assert_close(found[name][number], parameter.grad, rtol=1e-7, atol=1e-7)
 
 
 # 6. All kernels agree with the definition.
