@@ -14,7 +14,7 @@ from regard.errors import ConfigError, InputError, at
 from regard.parts.absolute_position import Absolute, AbsoluteConfig
 from regard.parts.dropout import build_dropout
 from regard.parts.inputs import check_tensor, check_token_ids, find_outside
-from regard.parts.linear import linear
+from regard.parts.linear import is_hooked, linear
 from regard.parts.norm import NormConfig
 from regard.parts.region import region
 
@@ -185,7 +185,7 @@ class Patches(nn.Module):
             )
         images = images.to(self.conv.weight.dtype)  # pixels are float32, whatever the precision of the model
         made = self.stem(images) if len(self.stem) else images
-        if made.is_cuda and not self.conv._forward_hooks and not self.conv._forward_pre_hooks:
+        if made.is_cuda and not is_hooked(self.conv):
             return linear_patches(made, self.conv.weight, self.conv.bias)
         return rearrange(self.conv(made), "B D h w -> B (h w) D")
 

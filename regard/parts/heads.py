@@ -20,7 +20,7 @@ from regard.config import Config, Count, Kinds
 from regard.errors import ConfigError, InputError
 from regard.parts.attend import Terms
 from regard.parts.cache import Kept
-from regard.parts.linear import Linear, Product, Repackable, linears
+from regard.parts.linear import Linear, Product, Repackable, is_hooked, linears
 from regard.parts.mask import Agents
 from regard.parts.norm import NormConfig, RMSNormConfig
 from regard.parts.position import Rotation
@@ -130,7 +130,7 @@ class MultiHeads(Heads, Repackable):
         if product is None or not self.sources or torch.compiler.is_compiling():
             return product
         for part in map(self._modules.get, PROJECTIONS):
-            if part is None or part._forward_hooks or part._forward_pre_hooks:
+            if part is None or is_hooked(part):
                 return None
         return product
 

@@ -116,10 +116,16 @@ def linears(x: Float[Tensor, "*rows D"], *layers: nn.Module) -> tuple[Tensor, ..
 
     While a model is decoded, they may be other modules than `Linear`, which have their weights in another form.
     """
-    if (cast := _cast_of(*layers)) is None:
+    if (cast := _cast_of(*layers)) is None or any(map(is_hooked, layers)):
         return tuple(layer(x) for layer in layers)
     widths = [layer.out_features for layer in layers if isinstance(layer, Linear)]
     return torch.split(_product(x, *cast), widths, -1)
+
+
+def is_hooked(module: nn.Module) -> bool:
+    """Return whether a module has hooks, so that it must be called itself."""
+    hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    return bool(hooks)
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -19,6 +19,7 @@ from torch.autograd.function import Function, once_differentiable
 
 from regard.models.head import Logits
 from regard.models.model import Model
+from regard.parts.linear import is_hooked
 from regard.parts.linear_recurrence import HAS_TRITON
 from regard.parts.precision import at_least_float32, autocast_dtype, without_autocast
 from regard.parts.region import region
@@ -46,7 +47,7 @@ def _has_many_logits(model: nn.Module, labels: Int[Tensor, "B T"]) -> bool:
     if not isinstance(model, Model) or not model.gives_vectors or (found := model.vocabulary_head()) is None:
         return False
     head, table = found
-    plain = type(head) is Logits and head.product is None and not head._forward_hooks and not head._forward_pre_hooks
+    plain = type(head) is Logits and head.product is None and not is_hooked(head)
     return plain and labels.numel() * head.vocabulary > LARGE and not hasattr(table, "to_local")
 
 

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
+from regard.parts.linear import is_hooked
 from regard.tasks.task import Batch, Task
 from regard.training.optimizer import OptimizerConfig
 
 GRAPHS = 64  # shapes that are captured, more than there are length buckets; further ones are not
 LARGEST_SHARE = 0.3  # of the memory of a device that updates may take and be captured
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 WAITS = "called a synchronizing CUDA operation"  # torch's error in a rehearsal
 
 Passes = Callable[[], AbstractContextManager[None]]  # in which an update passes through the model
@@ -201,7 +201,7 @@ def can_capture(model: nn.Module, task: Task, optimizer: OptimizerConfig) -> boo
     modules = list(model.modules())
     parts = (value for module in modules for value in vars(module).values())  # activations, masks
     known = all(map(_is_known, (*modules, *parts, task, optimizer)))
-    hooks = any(getattr(module, name) for module in modules for name in HOOKS) or _has_any_global_hook()
+    hooks = any(map(is_hooked, modules)) or _has_any_global_hook()
     return known and not hooks and not any(map(_has_hook, model.parameters()))
 
 

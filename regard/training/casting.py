@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.function import Function, once_differentiable
 
 from regard.models.stack import Layer
-from regard.parts.linear import Linear, using_casts
+from regard.parts.linear import Linear, is_hooked, using_casts
 
 Group = tuple[Linear, ...]
 
@@ -48,7 +48,7 @@ class CastWeights:
 
 def _can_cast(layer: Linear) -> bool:
     """Return whether a layer is what it says, and learns in float32; others are left to autocast."""
-    known = type(layer) is Linear and not layer._forward_hooks and not layer._forward_pre_hooks
+    known = type(layer) is Linear and not is_hooked(layer)
     return known and all(each.requires_grad and each.dtype == torch.float32 for each in layer.parameters())
 
 

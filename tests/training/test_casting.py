@@ -84,3 +84,18 @@ def test_a_layer_that_is_frozen_or_hooked_is_left_to_autocast() -> None:
     assert CastWeights(model).groups == [(model[2],)]
     with CastWeights(model[0]).cast_to(torch.bfloat16):  # there may be none
         pass
+
+
+@pytest.mark.parametrize("register", ["register_forward_hook", "register_full_backward_hook"])
+@pytest.mark.parametrize("early", [True, False])
+def test_hooks_are_called_whenever_they_were_registered(register: str, early: bool) -> None:
+    """A callback may add them while a model is trained."""
+    model = regard.build("gpt2", *SHRINK["gpt2"], device="cpu").eval()
+    wanted, calls = gradients(model, None), []
+    key = next(part for part in model.modules() if isinstance(part, MultiHeads)).to_key
+    casts = None if early else CastWeights(model, alone=False)
+    getattr(key, register)(lambda *_: calls.append(1))
+    found = gradients(model, casts or CastWeights(model, alone=False))
+    assert calls
+    for name, gradient in found.items():
+        torch.testing.assert_close(gradient, wanted[name], rtol=1e-4, atol=1e-5)
