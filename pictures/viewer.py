@@ -24,7 +24,7 @@ from regard.viewer.export import choose_head, read_head_weights
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--font-render-hinting=none"]
-WORDS = (1, 2, 3, 6)  # of the translation, to point at
+WORDS = (5, 6, 9, 10)  # of the translation, to point at: chat, noir, vieille, chaise
 PATIENCE = 120_000  # milliseconds until something that does not appear is an error
 WINDOW = {"width": 1200, "height": 690}
 MOVE, STEPS, READ, END = 40, 7, 900, 3200  # milliseconds: a step of the mouse; how many; a look at something; the end

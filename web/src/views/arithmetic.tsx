@@ -124,8 +124,8 @@ function CheckLine({ cell: { recomputed, row, key } }: { cell: ArithmeticCell })
   const { score, weight, output } = recomputed.difference;
   return (
     <p class={recomputed.far ? "failure" : "soft"} role="status" data-check>
-      Check: weight recomputed {weightText(recomputed.weights[key], 4)}, the model's own {weightText(row.weights[key], 4)}, difference {difference(weight)}; the largest difference of
-      score, weight and output is {difference(Math.max(score, weight, output))}.
+      Check: weight recomputed {weightText(recomputed.weights[key], 4)}, the model's own {weightText(row.weights[key], 4)}, difference <span>{difference(weight)}</span>; the largest
+      difference of score, weight and output is <span>{difference(Math.max(score, weight, output))}</span>.
       {recomputed.far && " That is more than rounding explains, so do not trust this account of the cell."}
     </p>
   );
