@@ -239,10 +239,12 @@ def numbers_from_zero(place: str, what: str, given: Numbers) -> tuple[int, ...] 
 
 
 def number_from_zero(place: str, what: str, given: Any) -> int:
-    """Return one whole number, which must be at least 0."""
+    """Return one whole number, which must be at least 0 and an index that torch can hold."""
     number = plain_numbers(given)
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         raise InputError(f"{place}: a {what} must be a whole number from 0, not {number!r}")
+    if number >= 2**63:
+        raise InputError(f"{place}: a {what} must be below 2^63, not {number:,}")
     return number
 
 
