@@ -11,6 +11,8 @@ from regard.decode import layout
 from regard.decode.engine import eager, in_use
 from regard.decode.layout import (
     LEAST_PACKED,
+    USES,
+    USES_BY_ONEDNN,
     PackedProduct,
     join,
     lay_out,
@@ -215,10 +217,13 @@ def test_large_matrices_are_packed_after_some_products(biased: bool, faster: boo
         expected = torch.nn.functional.linear(rows.double(), weight.double(), None if bias is None else bias.double())
         torch.testing.assert_close(product(rows).double(), expected, atol=1e-3, rtol=0)
 
-    for _ in range(product.least_uses + 2):
+    uses = USES_BY_ONEDNN if faster else USES
+    for _ in range(uses - 1):
         compare(x[:1])
+    assert product.packed is None
+    compare(x[:1])
     assert (product.packed is not None) == (faster and product.suits)  # elsewhere a single row is not faster
-    for _ in range(product.least_uses + 2):
+    for _ in range(uses):
         compare(x)
     assert (product.packed is not None) == product.suits == torch.backends.mkldnn.is_available()
     weight.mul_(2)  # packed again
