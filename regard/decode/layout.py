@@ -20,17 +20,17 @@ from regard.parts.onednn import is_onednn_faster
 
 LEAST_PACKED = 2**18  # numbers of a matrix from which packing it pays
 WIDE = 2  # outputs for each input from which the threads share a product of a single row
-USES = 3  # products of several rows before it is packed: a single pass is over before that pays
-USES_BY_ONEDNN = 32  # where oneDNN is faster: it also multiplies by the matrix itself, so packing pays later
+USES = 3  # the product of several rows for which it is packed: a single pass is over before that pays
+USES_BY_ONEDNN = 32  # the same where oneDNN is faster: it also multiplies by the matrix itself, so packing pays later
 
 
 @torch.no_grad()
 def lay_out(model: Model) -> None:
     """Lay the matrices of a model out for decode steps.
 
-    Queries, keys and values are computed by one product. On the CPU large matrices are packed after some products. The
-    others are stored by columns: multiplying a few dozen rows by a matrix stored by rows takes up to twice as long
-    there. On CUDA the vocabulary is rounded up.
+    Queries, keys and values are computed by one product. On the CPU large matrices are packed after some products. Those
+    that are not packed for every number of rows are stored by columns: multiplying a few dozen rows by a matrix stored
+    by rows takes up to twice as long there. On CUDA the vocabulary is rounded up.
     """
     on_cpu = next(model.parameters()).device.type == "cpu"
     joined: set[nn.Module] = set()
@@ -183,7 +183,7 @@ def _first_rows(
 
 
 def arranged(matrix: Float[Tensor, "O D"]) -> Float[Tensor, "O D"]:
-    """Return the same matrix, stored by columns; as it is if all of its products will use a packed copy."""
+    """Return the same matrix, stored by columns; as it is if a packed copy will serve every number of rows."""
     return matrix if can_pack(matrix) and is_onednn_faster() else stored_by_columns(matrix)
 
 
