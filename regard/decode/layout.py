@@ -28,9 +28,9 @@ USES_BY_ONEDNN = 32  # the same where oneDNN is faster: it also multiplies by th
 def lay_out(model: Model) -> None:
     """Lay the matrices of a model out for decode steps.
 
-    Queries, keys and values are computed by one product. On the CPU large matrices are packed after some products. Those
-    that are not packed for every number of rows are stored by columns: multiplying a few dozen rows by a matrix stored
-    by rows takes up to twice as long there. On CUDA the vocabulary is rounded up.
+    Queries, keys and values are computed by one product. On the CPU large matrices are packed after some products;
+    those not packed for every number of rows are stored by columns, since multiplying a few dozen rows by a matrix
+    stored by rows takes up to twice as long there. On CUDA the vocabulary is rounded up.
     """
     on_cpu = next(model.parameters()).device.type == "cpu"
     joined: set[nn.Module] = set()
