@@ -62,6 +62,7 @@ class Masked(LongTextTask):
     """
 
     name = "masked"
+    unit = "hidden tok"
     metric = "loss"
     least_rows = 4 * LEAST_WINDOWS  # because few of their tokens are predicted
 

@@ -47,7 +47,7 @@ class Task(ABC):
     """What is learned, with its data."""
 
     name: ClassVar[str]
-    unit: ClassVar[str] = "tok"  # abbreviation of what is counted
+    unit: ClassVar[str] = "tok"  # what a loss is the mean over, and what the log counts as tokens
     metric: ClassVar[str]  # compares models; `tasks/metric.py` says whether higher is better
     least_rows: int | None = None  # that compare weights well while a model is trained; None: a part is never measured
     least_written: int | None = None  # rows that a search writes, likewise; None: there is no search

@@ -181,7 +181,7 @@ def _compare(request: CompareRequest, plan: ComparePlan | None, ranks: Ranks, co
     curves = curve_rows({(each.model, each.seed): read_metrics(each.folder) for each in records if each.folder in own})
     write_tables(table, curves)
     method = "" if plan is None else task.method(measured_rows(task, plan.recipes[0].config.train))
-    pictures = tuple(draw_pictures(lambda: draw_comparison(curves, metric, method), request.folder))
+    pictures = tuple(draw_pictures(lambda: draw_comparison(curves, metric, task.unit, method), request.folder))
     recipes = (
         {} if plan is None else {each.contender.name: request.recipe(each.contender.name) for each in plan.recipes}
     )

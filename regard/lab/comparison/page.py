@@ -30,14 +30,17 @@ def curve_rows(records: Mapping[tuple[str, int | None], Sequence[Mapping[str, An
     ]
 
 
-def draw_comparison(rows: Sequence[Mapping[str, Any]], metric: str, method: str = "") -> Iterator[Picture]:
+def draw_comparison(
+    rows: Sequence[Mapping[str, Any]], metric: str, counted: str, method: str = ""
+) -> Iterator[Picture]:
     """Draw the metric over updates, tokens, FLOPs and seconds: the mean over seeds, and the range as a band.
 
-    `method` says how validations measure while a model is trained: "greedy, 500 of 2,000 pairs".
+    `counted` names what the log counts as tokens, as `Task.unit` does; it may be texts or images. `method` says how
+    validations measure while a model is trained: "greedy, 500 of 2,000 pairs".
     """
     measured = [row for row in rows if isinstance(row.get(metric), int | float)]
     how = f" ({method})" if method else ""
-    for key, name in SPENT.items():
+    for key, name in (SPENT | {"tokens": counted.replace("tok", "tokens")}).items():
         unit, size = _unit(name, max((row[key] for row in measured if key in row), default=0))
         points = list(_at_mean_places(measured, key, unit, size, metric))
         if points and len({point[unit] for point in points}) > 1:
@@ -48,7 +51,7 @@ def draw_comparison(rows: Sequence[Mapping[str, Any]], metric: str, method: str 
 
 def _unit(name: str, most: int | float) -> tuple[str, float]:
     """Return the name of an axis with a unit that keeps its numbers short, and the size of the unit."""
-    if name in ("tokens", "FLOPs"):
+    if name not in (SPENT["step"], SPENT["seconds"]):
         for letter, size in PREFIXES.items():
             if most >= 10 * size:
                 return f"{letter}{name}" if name == "FLOPs" else f"{name} ({letter})", size

@@ -182,8 +182,9 @@ def _row(name: str, runs: Sequence[RunRecord], metric: str) -> dict[str, Any]:
     for key in ("steps", "tokens", "flops", "seconds"):
         mean = _mean([run.spent[key] for run in runs if key in run.spent])
         row[key] = mean if mean is None or key == "seconds" else round(mean)
-    speeds = [run.spent["tokens"] / run.spent["seconds"] for run in runs if run.spent.get("seconds")]
-    row["tokens_per_second"] = _mean(speeds)
+    timed = [run.spent for run in runs if run.spent.get("seconds")]
+    seconds = sum(spent["seconds"] for spent in timed)
+    row["tokens_per_second"] = sum(spent["tokens"] for spent in timed) / seconds if timed else None
     row["memory"] = max((run.spent["memory"] for run in runs if "memory" in run.spent), default=None)
     others = [key for key in runs[0].evaluation if key != metric]
     return row | {key: _mean([run.evaluation[key] for run in runs if key in run.evaluation.metrics]) for key in others}
