@@ -213,10 +213,15 @@ def displacement_errors(
     return away.mean(-1), away[..., -1]
 
 
-def better(metric: str, new: float, old: float | None) -> bool:
-    """Return whether a new value of the metric is better than the best so far, if there is one; NaN never is."""
+def check_metric(metric: str) -> None:
+    """Raise an error if it is not known whether high values of a metric are good."""
     if metric not in HIGHER_IS_BETTER:
         raise ConfigError(f"unknown metric {metric!r}; {choices(metric, HIGHER_IS_BETTER)}")
+
+
+def better(metric: str, new: float, old: float | None) -> bool:
+    """Return whether a new value of the metric is better than the best so far, if there is one; NaN never is."""
+    check_metric(metric)
     if isnan(new) or old is None or isnan(old):
         return not isnan(new)
     return new > old if HIGHER_IS_BETTER[metric] else new < old

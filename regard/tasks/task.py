@@ -24,6 +24,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.tasks.baselines import Baseline
 from regard.tasks.defaults import Amount
 from regard.tasks.loss import Losses
+from regard.tasks.metric import check_metric
 from regard.tasks.sample import Sample
 
 Result = TypeVar("Result")
@@ -53,6 +54,7 @@ class Task(ABC):
     least_written: int | None = None  # rows that a search writes, likewise; None: there is no search
 
     def __init__(self, config: Any, tokenizer: Tokenizer | None, skipped: Skipped) -> None:
+        check_metric(self.metric)  # now rather than at the first validation
         self.config = config  # as given, with what was found in the data: classes, means of images
         self.tokenizer = tokenizer
         self.skipped = skipped
@@ -106,7 +108,10 @@ class Task(ABC):
 
     @abstractmethod
     def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
-        """Measure the model on the validation data: all of it, or about `rows` rows where that takes long."""
+        """Measure the model on the validation data: all of it, or about `rows` rows where that takes long.
+
+        What is returned contains the metric of the task.
+        """
 
     def validation_cost(self, rows: int | None = None) -> float:
         """Return the tokens, as `amount` counts them, whose forward pass takes as long as `measure`; 0 if not known."""

@@ -17,7 +17,7 @@ from regard.use.evaluate import Evaluation
 
 def warn_of_baselines(task: Task, found: Evaluation, progress: Progress) -> None:
     """Say loudly that simple models are as good as this one, or better."""
-    if task.metric not in found.metrics:  # a task of the user's may measure nothing
+    if task.metric not in found.metrics:  # the `evaluate` of a user's task may measure something else
         return
     for baseline in find_better_baselines(task.metric, found[task.metric], task.baselines):
         scores = f"{task.metric} {found[task.metric]:.3g} against {baseline.score:.3g}"
@@ -45,8 +45,8 @@ def finish(run: Run, task: Task, found: Evaluation, best_weights: str) -> None:
     """Draw the curves of a finished run, and write its report."""
     draw_curves(run.folder)
     method = f", {found.method}" if found.method else ""
-    names = [task.metric, *(name for name in found if name != task.metric and name not in DETAILS)]
-    scores = {name: found[name] for name in names}
+    shown = [name for name in found if name == task.metric or name not in DETAILS]
+    scores = {name: found[name] for name in sorted(shown, key=lambda name: name != task.metric)}  # the metric first
     measured = f"Weights of {best_weights}, measured on the validation data{method}."
     curves = task.method(measured_rows(task, run.config.train))
     facts = report_facts(run, task, found)

@@ -8,6 +8,7 @@ from math import inf, isfinite
 import torch
 from torch import Tensor, nn
 
+from regard.errors import ConfigError
 from regard.models.store import WEIGHTS, read_tensors, save_model, save_weights, tensors
 from regard.parts.onednn import fast_products
 from regard.runs.layout import AVERAGING
@@ -156,6 +157,10 @@ class Validator:
         parts = self.task.parts
         rows = measured_rows(self.task, self.config)
         values = self.task.within_memory(lambda: self.task.measure(model, rows))
+        if self.task.metric not in values:
+            measured = ", ".join(values) or "nothing"
+            rule = f"task {self.task.name!r}: `measure` must return its metric, {self.task.metric!r}"
+            raise ConfigError(f"{rule}, but returned {measured}; return it, or change `metric`")
         if self.task.parts > parts:
             self.say(f"validation: out of memory; its batches are now split into {self.task.parts} parts", "yellow")
         return values

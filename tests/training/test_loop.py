@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from regard.data.batches import Draw
-from regard.errors import RegardError
+from regard.errors import ConfigError, RegardError
 from regard.models.count import forward_flops
 from regard.models.model import Model
 from regard.models.store import tensors
@@ -88,6 +88,21 @@ def test_of_equal_metrics_the_one_with_the_lower_loss_is_best(tmp_path: Path, mo
     monkeypatch.setattr(trainer.task, "measure", measure)
     trainer.train()
     assert (trainer.best.value, trainer.best.step) == (0.5, 8)
+
+
+def test_a_task_that_does_not_measure_its_metric_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, _ = make_trainer(planned("classification", tmp_path), tmp_path / "run")
+    script(trainer, monkeypatch, [1.0])
+    with pytest.raises(ConfigError, match=r"^task 'classification': .* its metric, 'accuracy', but returned loss; "):
+        trainer.train()
+
+
+def test_a_task_with_an_unknown_metric_is_refused_before_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regard.tasks.classification.Classification.metric", "recall")
+    with pytest.raises(ConfigError, match=r"^unknown metric 'recall'"):
+        planned("classification", tmp_path)
 
 
 def test_with_a_moving_average_that_is_what_is_measured_and_kept(

@@ -17,9 +17,12 @@ from regard.errors import RegardError
 from regard.tasks.baselines import Baseline
 from regard.tasks.sample import Sample
 from regard.training import report as report_module
+from regard.training.finish import finish
 from regard.training.report import draw_curves, write_report
+from regard.use.evaluate import Evaluation
 
 from ..processes import Forked
+from .tiny import make_trainer, planned
 
 EVIL = "</script></title></style><img src=x onerror=alert(1)>\"'&\x00\x1b[31m\u202e\ud800"
 
@@ -271,3 +274,17 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
         report(tmp_path)
     message = "cannot be written: Is a directory; choose another folder"
     assert str(caught.value) == f"{tmp_path / 'report.html'}: {message}"
+
+
+@pytest.mark.usefixtures("unpainted")
+@pytest.mark.parametrize(
+    ("measured", "first"),
+    [({"loss": 1.5, "f1": 0.25, "accuracy": 0.5}, "Accuracy"), ({"loss": 1.5}, "Validation loss")],
+)
+def test_the_metric_of_the_task_comes_first_if_it_was_measured(measured, first, tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    trainer, _ = make_trainer(planned("classification", tmp_path), tmp_path / "run")
+    make_run(tmp_path / "run", RECORDS)
+    finish(trainer.run, trainer.task, Evaluation(measured), "step 4")
+    page = Page((tmp_path / "run/report.html").read_text(encoding="utf-8"))
+    assert page.cards[0].split("|")[1] == first
