@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -59,7 +60,7 @@ def save_model(model: nn.Module, folder: str | Path, weights: Mapping[str, Tenso
     model = getattr(model, "_orig_mod", model)  # as it was before torch.compile
     if not isinstance(model, Model) or model.config is None:
         raise RegardError("this model has no config, so it cannot be saved; build it from a recipe or a config")
-    _check_described(model)
+    check_described(model)
     given = tensors(model) if weights is None else weights
     with write_files(check_path(folder, "folder"), WEIGHTS, CONFIG) as (file, config):
         save_file({name: tensor.detach().contiguous() for name, tensor in given.items()}, file)
@@ -68,16 +69,17 @@ def save_model(model: nn.Module, folder: str | Path, weights: Mapping[str, Tenso
 
 Shapes = dict[str, tuple[int, ...]]
 # of models that were saved, their config and the shapes it describes: a training run saves its model many times
-_DESCRIBED: WeakKeyDictionary[Model, tuple[ModelConfig, Shapes]] = WeakKeyDictionary()
+_DESCRIBED: WeakKeyDictionary[nn.Module, tuple[ModelConfig, Shapes]] = WeakKeyDictionary()
 
 
-def _check_described(model: Model) -> None:
+def check_described(model: nn.Module) -> None:
     """Reject a model in which a part was replaced by hand: its config would build another model."""
+    own: Any = model.config
     found = {name: tuple(tensor.shape) for name, tensor in tensors(model).items()}
     config, described = _DESCRIBED.get(model, (None, {}))
-    if config is not model.config:
-        described = {name: tuple(tensor.shape) for name, tensor in tensors(build_empty(model.config)).items()}
-        _DESCRIBED[model] = model.config, described
+    if config is not own:
+        described = {name: tuple(tensor.shape) for name, tensor in tensors(build_empty(own)).items()}
+        _DESCRIBED[model] = own, described
     if found != described:
         name = min(name for name in found.keys() | described.keys() if found.get(name) != described.get(name))
         rule = (

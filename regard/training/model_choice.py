@@ -7,10 +7,11 @@ from torch import nn
 
 from regard.arguments import check_path
 from regard.config import Table, from_table, to_table
-from regard.errors import ConfigError
+from regard.errors import ConfigError, RegardError
 from regard.models.count import flops_per_token
 from regard.models.recipe import ModelConfig, build_empty, load_recipe
 from regard.models.scale import HEADS, SIZES, Size, part_sizes, scale_model
+from regard.models.store import check_described
 from regard.parts.recurrent import Bidirectional, Recurrent
 from regard.recipe_files import merge, override, override_path, read_recipe
 from regard.training.draft import Draft, chosen_by
@@ -80,7 +81,8 @@ def choose_model(draft: Draft) -> None:
         draft.note("model", changed_values(base, adapted), chosen_by("the data", draft.task.adapt))
         base = merge(adapted, own)
     fit_to_data(own, needs, strict=True)  # a table with only some values must not contradict the data either
-    base = fit_to_data(base, needs, strict=whole)
+    remedy = "leave it out" if draft.request.model is None else "build the model with this value"
+    base = fit_to_data(base, needs, whole, remedy)
     table = override({"model": base}, changes)["model"]
     check_complete(draft.kind, base["kind"], table)
     table = fit_to_data(table, needs, strict=True)
@@ -107,6 +109,10 @@ def _take_module(draft: Draft, module: nn.Module) -> None:
     config = getattr(module, "config", None)
     draft.pretrained, draft.named, draft.base = None, True, {}
     if isinstance(config, ModelConfig):
+        try:
+            check_described(getattr(module, "_orig_mod", module))  # inside the wrapper of torch.compile
+        except RegardError as error:
+            raise ConfigError(f"{error}, or set its config to None to keep its weights only", "model") from None
         draft.base = to_table(config)
         check_kind(draft.kind, draft.base["kind"])
         draft.note("model", draft.base, "model=...")

@@ -19,7 +19,13 @@ def check_kind(task: str, kind: object) -> None:
         raise ConfigError(f"{rule}; recipes that can: {', '.join(fitting)}", "model.kind")
 
 
-def fit_to_data(model: Mapping[str, Any], needs: Mapping[str, Any], strict: bool, path: str = "model") -> Table:
+def fit_to_data(
+    model: Mapping[str, Any],
+    needs: Mapping[str, Any],
+    strict: bool,
+    remedy: str = "leave it out",
+    path: str = "model",
+) -> Table:
     """Set in a model's table what the data needs; if `strict`, reject a table with other values.
 
     If not `strict`, they are replaced; a head of another kind is replaced as a whole.
@@ -31,9 +37,9 @@ def fit_to_data(model: Mapping[str, Any], needs: Mapping[str, Any], strict: bool
         if isinstance(value, Mapping):
             if not isinstance(table.get(key, {}), Mapping):
                 raise ConfigError(f"{table[key]!r} must be a table", f"{path}.{key}")
-            table[key] = fit_to_data(table.get(key, {}), value, strict, f"{path}.{key}")
+            table[key] = fit_to_data(table.get(key, {}), value, strict, remedy, f"{path}.{key}")
         elif key in table and table[key] != value:
-            raise ConfigError(f"{table[key]} differs from the data, which has {value}; leave it out", f"{path}.{key}")
+            raise ConfigError(f"{table[key]} differs from the data, which has {value}; {remedy}", f"{path}.{key}")
         else:
             table[key] = value
     return table

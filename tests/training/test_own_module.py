@@ -89,8 +89,25 @@ def test_a_model_that_was_built_keeps_its_config_and_its_weights():
     assert run.config.model == model.config
     torch.testing.assert_close(run.model().embed.tokens.table.weight, first, atol=1e-6, rtol=0)
     other = regard.build("writer", *changes, "model.vocabulary=7")
-    with pytest.raises(ConfigError, match="model.vocabulary: 7 differs from the data"):
+    rule = f"model.vocabulary: 7 differs from the data, which has {tokens}; build the model with this value"
+    with pytest.raises(ConfigError, match=rule):
         regard.train(data("language", Path("data")), model=other, console=QUIET)
+
+
+def test_a_part_that_was_replaced_by_hand_is_found_before_the_training():
+    """As for LoRA; without its config it is a module of one's own."""
+    tokens, _ = sizes("language")
+    changes = ["model.dim=16", "model.depth=1", "model.layers.block.mixer.heads.heads=2"]
+    model = regard.build("writer", *changes, f"model.vocabulary={tokens}")
+    heads = model.stack.layers[0].mixer.heads
+    heads.to_query = nn.Sequential(nn.Linear(16, 2), nn.Linear(2, 16))
+    table, rule = data("language", Path("data")), "is not what the config describes: .*, or set its config to None"
+    with pytest.raises(ConfigError, match=f"model: stack.layers.0.mixer.heads.to_query.* {rule}"):
+        regard.train(table, *training(4), model=model, run="run", console=QUIET)
+    assert not Path("run").exists()
+    model.config = None
+    regard.train(table, *training(4), model=model, run="run", console=QUIET)
+    assert load_file("run/model.safetensors").keys() == model.state_dict().keys()
 
 
 def test_a_module_that_cannot_be_trained_says_what_it_lacks():
