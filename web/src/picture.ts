@@ -79,9 +79,10 @@ export async function rowOf(picture: Picture, tokens: readonly number[], how: Ar
   const values = new Float32Array(keys.length);
   let outside = 0;
   for (const index of chosen) {
-    const part = picture.pooled || (exact && attention.arithmetic)
-      ? await exactRow(all[index])
-      : { values: picture.values.subarray(index * keys.length, (index + 1) * keys.length), outside: picture.outside.subarray(index) };
+    const drawn = { values: picture.values.subarray(index * keys.length, (index + 1) * keys.length), outside: picture.outside.subarray(index) };
+    const wanted = picture.pooled || (exact && attention.arithmetic);
+    // without the exact row, as when the server is gone, the drawn one will do
+    const part = wanted ? await exactRow(all[index]).catch((error: unknown) => (picture.pooled ? Promise.reject(error) : drawn)) : drawn;
     part.values.forEach((weight, column) => (values[column] += weight));
     outside += part.outside[0];
   }

@@ -155,6 +155,14 @@ describe("a row", () => {
     expect((await rowOf(picture, [9], plain, false))!.values[3]).not.toBeCloseTo(0.665435, 4);
   });
 
+  it("is that of the picture if the exact one cannot be loaded", async () => {
+    const files = fakeFiles();
+    files.delete("recordings/translator/row/cross.2/0/9.f32");
+    const recording = await Recording.open(new FakeSource(files), "translator");
+    const picture = await paint(recording, recording.attention("cross.2")!, 0, 0, plain);
+    expect([...(await rowOf(picture, [9], plain, true))!.values]).toEqual([...(await rowOf(picture, [9], plain, false))!.values]);
+  });
+
   it("of an input too large to send comes from its own blob", async () => {
     const files: Files = new Map();
     const tokens = words("a b c d e f g h i j k l");

@@ -12,7 +12,7 @@ import type { Manifest, RecurrenceInfo, SignalInfo } from "../types";
 import { orderUnits, transpose, valuesAt, type UnitOrder } from "../unit-order";
 import { useToken } from "../use-token";
 import { reach } from "../vector-strip";
-import { groupTokens, readable } from "../word-groups";
+import { groupTokens, namesOf, readable } from "../word-groups";
 import { WordLine } from "../word-line";
 import "./states.css";
 
@@ -70,18 +70,18 @@ function Signal({ recording, layer, signal, values }: { recording: Recording; la
   const units = useMemo(() => orderUnits(values, width, at, order.value), [values, width, order.value === "value" ? at : -1, order.value]);
   const turned = useMemo(() => transpose(values, width, units), [values, units]);
   const now = valuesAt(values, width, at);
-  const texts = tokens.map((each) => readable(each.text));
+  const names = namesOf(tokens);
   const heat: MatrixProps = {
     label: `${signal.about}: ${width} ${unit}s over ${layer.rows} tokens`,
     rows: units.map((each) => String(unitNumber(layer, each))),
-    columns: texts,
+    columns: tokens.map((each) => readable(each.text)),
     values: turned,
     scale: signal.gate ? { kind: "weight", root: app.selection.root.value } : { kind: "signed", limit: reach(values) },
     positions: { rows: order.value === "number" ? units.map((each) => unitNumber(layer, each)) : [], columns: tokens.map((_, at) => at + 1) },
     wide: true,
     marked: { rows: signal.gate ? [] : [units.indexOf(largest(now))], columns: [at] },
     captions: [unit, layer.backward ? "token (this layer reads from the end)" : "token"],
-    describe: (cell) => `${unitName(layer, units[cell.row])} at ${texts[cell.column]}`,
+    describe: (cell) => `${unitName(layer, units[cell.row])} at ${names[cell.column]}`,
     onPick: (cell) => choose(cell.column),
     instead: "The line above chooses a token, and the table at the end has its numbers.",
   };
@@ -89,7 +89,7 @@ function Signal({ recording, layer, signal, values }: { recording: Recording; la
   return (
     <>
       <p class="sentence" aria-live="polite">
-        {describe(layer, signal, now, texts[at])}
+        {describe(layer, signal, now, names[at])}
       </p>
       <WordLine label={`Tokens of ${layer.sequence}`} groups={groupTokens(tokens, false, false)} chosen={at} onPick={choose} strength={(word) => mean(valuesAt(values, width, word)) / (reach(values) || 1)} />
       <div class="choices" role="group" aria-label={`Order of the ${unit}s`}>
@@ -101,7 +101,7 @@ function Signal({ recording, layer, signal, values }: { recording: Recording; la
         ))}
       </div>
       <Matrix {...heat} />
-      <Folded summary="These numbers as a table">{() => <Numbers caption={`${signal.about} at ${texts[at]}`} columns={{ [signal.name]: now }} name={(at) => unitName(layer, at)} />}</Folded>
+      <Folded summary="These numbers as a table">{() => <Numbers caption={`${signal.about} at ${names[at]}`} columns={{ [signal.name]: now }} name={(at) => unitName(layer, at)} />}</Folded>
     </>
   );
 }
