@@ -73,6 +73,17 @@ class VisionTaskConfig(TaskConfig):
     std: tuple[float, ...] = ()
     """Standard deviation of each channel, by which it is divided; by default that of the training data."""
 
+    def validate(self) -> None:
+        """Check the rules between values."""
+        super().validate()
+        if len(self.mean) != len(self.std):
+            rule = (
+                f"it has {len(self.std)} numbers, mean has {len(self.mean)}; give both, with a number for each channel"
+            )
+            raise ConfigError(rule, "std")
+        if not all(value > 0 for value in self.std):
+            raise ConfigError("images are divided by it; it must be above 0 for each channel", "std")
+
     @classmethod
     def from_files(cls, files: Sequence[str], valid: Sequence[str]) -> Table:
         """Return the settings that name a folder or file of images for each purpose."""
@@ -139,7 +150,11 @@ class VisionTaskConfig(TaskConfig):
         return self._task(skipped, train, valid, np.arange(len(train.labels)), np.arange(len(valid.labels)))
 
     def _task(self, skipped: Skipped, train: Images, valid: Images, rows: Indices, valid_rows: Indices) -> "Vision":
-        mean, std = (self.mean, self.std) if self.mean and self.std else channel_statistics(train.pixels)
+        channels = train.pixels.shape[3]
+        if self.mean and len(self.mean) != channels:
+            rule = f"its images have {channels} channels, task.mean and task.std {len(self.mean)}; give one for each"
+            raise InputError(f"{self.train}: {rule}")
+        mean, std = (self.mean, self.std) if self.mean else channel_statistics(train.pixels)
         config = replace(self, classes=train.classes, mean=mean, std=std, size=_side(train) or self.size)
         return Vision(config, skipped, train, valid, rows, valid_rows)
 

@@ -68,6 +68,29 @@ def test_statistics_and_classes_are_found_and_kept(task):
     assert task.needs() == {"patches": patches, "head": {"kind": "classes", "classes": 3}}
 
 
+@pytest.mark.parametrize(
+    ("mean", "std", "message"),
+    [
+        ((0.5,), (), "std: it has 0 numbers, mean has 1; give both"),
+        ((), (0.5,), "std: it has 1 numbers, mean has 0; give both"),
+        ((0.5,), (0.0,), "std: .*must be above 0"),
+        (
+            (0.5, 0.4),
+            (0.2, 0.2),
+            r"a.npz: its images have 1 channels, task.mean and task.std 2; give one for each",
+        ),
+    ],
+)
+def test_statistics_that_do_not_fit_are_refused(tmp_path, mean, std, message):
+    with pytest.raises((ConfigError, InputError), match=message):
+        prepare("vision", train=archive(tmp_path / "a.npz"), mean=mean, std=std)
+
+
+def test_statistics_of_the_user_are_kept(tmp_path):
+    task = prepare("vision", train=archive(tmp_path / "a.npz"), mean=(0.5,), std=(0.25,))
+    assert (task.config.mean, task.config.std) == ((0.5,), (0.25,))
+
+
 def test_a_source_without_training_images_is_an_error_whoever_names_the_classes(tmp_path):
     np.savez(tmp_path / "test.npz", images=np.zeros((4, 8, 8), np.uint8), labels=np.arange(4) % 2)
     for classes in ((), ("a", "b")):
