@@ -12,7 +12,7 @@ a checkpoint names it: the user imports the file, in Python or with `--import FI
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -76,13 +76,12 @@ def register(sort: str, name: str) -> Callable[[T], T]:
 @contextmanager
 def registered(*parts: tuple[str, str, Any]) -> Iterator[None]:
     """Register parts, each given by its sort, name and item, for the time of a `with` block only."""
-    for sort, name, item in parts:
-        open_registry(sort).add(name, item)
-    try:
+    with ExitStack() as added:
+        for sort, name, item in parts:
+            registry = open_registry(sort)
+            registry.add(name, item)
+            added.callback(registry.remove, name)
         yield
-    finally:
-        for sort, name, _ in parts:
-            open_registry(sort).remove(name)
 
 
 def known_only_here() -> list[str]:
@@ -110,6 +109,6 @@ def import_file(path: str | Path) -> None:
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        del sys.modules[name]  # so that the corrected file is run, as after a failed `import`
+        sys.modules.pop(name, None)  # so that the corrected file is run, as after a failed `import`
         raise
     IMPORTED.append(path)

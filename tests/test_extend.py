@@ -11,7 +11,7 @@ import torch
 import regard
 from regard.config import Registry
 from regard.errors import ConfigError, RegardError
-from regard.extend import REGISTRIES, import_file, open_registry
+from regard.extend import REGISTRIES, import_file, open_registry, registered
 from regard.parts.score import Score, ScoreConfig
 
 from .cli.command import Command
@@ -82,6 +82,14 @@ def test_a_checkpoint_of_a_kind_that_is_not_registered_names_what_is_missing(own
     del open_registry("score")._items["constant"]
     with pytest.raises(ConfigError, match=r"score.kind: 'constant' is not a known score; .*import the file that regis"):
         regard.load_model(tmp_path / "saved")
+
+
+def test_parts_are_registered_together_or_not_at_all() -> None:
+    mine = dataclass(frozen=True)(type("MineConfig", (ScoreConfig,), {}))
+    parts = (("score", "mine", mine), ("score", "other", mine))
+    with pytest.raises(RegardError, match="MineConfig is already registered as 'mine'"), registered(*parts):
+        pass
+    assert "mine" not in open_registry("score")
 
 
 def test_a_config_that_is_not_registered_is_refused_when_it_is_used() -> None:

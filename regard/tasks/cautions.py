@@ -19,8 +19,7 @@ COMPARED = 200_000  # training rows that are compared; of more, a sample
 KNOWN = 12
 AT_ONCE = 10_000
 FACTOR = np.uint64(6364136223846793005)  # odd, so that no token is lost modulo 2^64 (Knuth, MMIX)
-
-BACK = np.uint64(pow(int(FACTOR), -1, 2**64))
+BACK = np.uint64(pow(int(FACTOR), -1, 2**64))  # its inverse
 PASSAGE = 50  # tokens of a passage: texts have many shorter ones in common
 PASSAGES = 1_000  # of a validation text, spread over it
 

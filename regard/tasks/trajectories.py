@@ -331,7 +331,7 @@ def best_of_futures(
     choice: float = 0.0,
     final: float = 0.0,
 ) -> Losses:
-    """L = sum_agents (1 - r) min_k e_k + r mean_k e_k - c log p_best (Rupprecht et al. 2017).
+    """Return L = sum_agents (1 - r) min_k e_k + r mean_k e_k - c log p_best (Rupprecht et al. 2017).
 
     e_k = (1 - f) d_k + f l_k, with the mean distance d_k of future k from the truth over all steps, and that at the
     last one, l_k. Only the best future learns from a path, so that the futures become different. The relaxation r lets

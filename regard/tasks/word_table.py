@@ -61,7 +61,7 @@ class WordTable:
                 total += sign * self.vectors[place]
             ready = not ready
         if not ready:
-            raise InputError(f"{expression!r}: ends with a sign; a word must follow")
+            raise InputError(f"{expression!r}: it must end with a word, as in 'king - man + woman'")
         return self.nearest(total, count, used)
 
     def nearest(

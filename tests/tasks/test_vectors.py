@@ -80,7 +80,7 @@ def test_the_nearest_words_of_an_expression():
 @pytest.mark.parametrize(
     ("expression", "rule"),
     [("kng", "'kng' is not among the 5 words; did you mean 'king'"), ("king man", "must alternate"),
-     ("- king", "must alternate"), ("king -", "ends with a sign")],
+     ("- king", "must alternate"), ("king -", "must end with a word"), ("", "must end with a word")],
 )  # fmt: skip
 def test_a_wrong_expression_is_explained(expression: str, rule: str):
     with pytest.raises(InputError, match=rule):
