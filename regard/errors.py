@@ -40,6 +40,15 @@ NOT_FINITE = (
     "the model computes numbers that are not finite (NaN or infinity); "
     "its weights are damaged, or its training diverged"
 )
+
+
+class NotFiniteError(InputError):
+    """A text that the model cannot continue, since its scores are not finite."""
+
+    def __init__(self) -> None:
+        super().__init__(NOT_FINITE)
+
+
 FLAGS = ("overwrite", "accept-changed-data", "allow-pickle")  # options without a value
 VALUES = "cpu|mini|tiny|small|base|big|bfloat16|float32|int8|eager|split"  # those that remedies suggest
 

@@ -84,7 +84,7 @@ def beam_search(
     if not 1 <= best <= beam:
         raise ConfigError(f"best={best} must be at least 1 and at most beam={beam}")
     rows, ends, device = Rows(given, limits, constraint is not None), end_ids(end), given.tokens.device
-    texts = None if constraint is None else ConstrainedTexts(constraint, rows.here, ends)
+    texts = None if constraint is None else ConstrainedTexts(constraint, rows.here, ends, forbidden)
     record = SearchRecord(rows, ends, beam, length_penalty)
     if not rows.going:
         return record.best(best)

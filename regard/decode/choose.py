@@ -15,6 +15,7 @@ from regard.config import Config, Count, NotNegative, Range, Rate
 from regard.decode.scores import likeliest, precise, top_scores
 
 Penalty = Annotated[float, Range(low=0.01, high=100)]  # a factor of logits, which must stay finite
+NO_TOKEN = -1  # instead of a token, where scores are not finite
 ONE = 2**40  # the weight of the most likely token; the sum over any vocabulary fits into 64 bits
 
 
@@ -37,15 +38,19 @@ def choose_tokens(
 ) -> Int[Tensor, "B"]:
     """Return for each row the first token at which the cumulative probability exceeds `chance`, a number in [0, 1).
 
-    Tokens marked in `seen` are penalised. Does not synchronise with an accelerator.
+    Tokens marked in `seen` are penalised. A row whose best score is not finite has the token `NO_TOKEN`. Does not
+    synchronise with an accelerator.
     """
     scores = logits if seen is None else penalise(logits, seen, sampling.repetition)
     if sampling.temperature == 0:
-        return likeliest(scores)[1][:, 0]
-    summed = weigh(scores, sampling).cumsum(-1)
-    total = summed[:, -1:]
-    place = torch.minimum((chance[:, None] * total).long(), total - 1)  # the product may have been rounded up
-    return torch.searchsorted(summed, place, right=True)[:, 0]
+        best, token = likeliest(scores)
+    else:
+        best = scores.amax(-1, keepdim=True)
+        summed = weigh(scores, sampling).cumsum(-1)
+        total = summed[:, -1:]
+        place = torch.minimum((chance[:, None] * total).long(), total - 1)  # the product may have been rounded up
+        token = torch.searchsorted(summed, place, right=True)
+    return torch.where(best.isfinite(), token, NO_TOKEN)[:, 0]
 
 
 def penalise(logits: Float[Tensor, "B V"], seen: Bool[Tensor, "B V"], penalty: float) -> Float[Tensor, "B V"]:
@@ -79,7 +84,8 @@ def _least_of_nucleus(weights: Int[Tensor, "B V"], best: Int[Tensor, "B _k"] | N
     wanted = weights.sum(-1, keepdim=True).double() * p
     best = _descending(weights) if best is None else best
     heavier = best.cumsum(-1) - best
-    return best.gather(1, (heavier < wanted).sum(-1, keepdim=True) - 1)
+    last = (heavier < wanted).sum(-1, keepdim=True) - 1
+    return best.gather(1, last.clamp(min=0))  # there is none where scores are not finite
 
 
 def _descending(weights: Int[Tensor, "B V"]) -> Int[Tensor, "B V"]:

@@ -38,12 +38,15 @@ class ConstrainedTexts:
     """The states of the texts that a search writes: `beams` for each row that is still in the batch.
 
     A text that has ended, or that is not a candidate, has the state None: then all tokens are allowed, since
-    nothing is read from it.
+    nothing is read from it. `forbidden` tokens are never written, so a constraint must allow others.
     """
 
-    def __init__(self, constraint: Constraint, rows: Sequence[int], ends: Sequence[int]) -> None:
+    def __init__(
+        self, constraint: Constraint, rows: Sequence[int], ends: Sequence[int], forbidden: Sequence[int] = ()
+    ) -> None:
         self.constraint = constraint
         self.ends = frozenset(ends)
+        self.forbidden = list(forbidden)
         self.states: list[list[Any]] = [[constraint.start(row)] for row in rows]
 
     def mask(self, logits: Float[Tensor, "_BK V"]) -> None:
@@ -55,9 +58,10 @@ class ConstrainedTexts:
                 kept[place] = True
                 continue
             tokens = self.constraint.allowed(state)
-            if not len(tokens):
+            if not len(tokens) or (self.forbidden and np.isin(tokens, self.forbidden).all()):
                 name = type(self.constraint).__name__
-                raise InputError(f"the constraint {name} allows no token in the state {state!r}; allow at least one")
+                kind = "only forbidden tokens" if len(tokens) else "no token"
+                raise InputError(f"the constraint {name} allows {kind} in the state {state!r}; allow at least one")
             kept[place, tokens] = True
         logits.masked_fill_(~torch.from_numpy(kept).to(logits.device), -torch.inf)
 

@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.decode.choose import Sampling, choose_tokens
+from regard.decode.choose import NO_TOKEN, Sampling, choose_tokens
 from regard.decode.constrain import ConstrainedTexts, Constraint
 from regard.decode.engine import Engine, Given, Work, in_use
 from regard.decode.rows import Rows, end_ids
 from regard.decode.scores import forbid
-from regard.errors import InputError
+from regard.errors import InputError, NotFiniteError
 
 TOGETHER = 256  # steps whose random numbers are drawn together
 News = list[tuple[int, list[int]]]  # the number of a row, and what it has written since the last item
@@ -36,11 +36,11 @@ def sample(
 
     A row ends with a token of `end`, at its limit, or when `stop` returns true, which is called after every token.
     `forbidden` tokens are never written, nor those that a `constraint` does not allow. The random numbers of a row
-    follow from its seed, so its text does not depend on the other rows of the batch. Run it inside `in_use`, or through
-    `each_in_use`.
+    follow from its seed, so its text does not depend on the other rows of the batch. Scores that are not finite are a
+    `NotFiniteError`. Run it inside `in_use`, or through `each_in_use`.
     """
     rows, ends = Rows(given, limits, constraint is not None), set(end_ids(end))
-    constrained = None if constraint is None else ConstrainedTexts(constraint, rows.here, end_ids(end))
+    constrained = None if constraint is None else ConstrainedTexts(constraint, rows.here, end_ids(end), forbidden)
     device = given.tokens.device
     chances = Chances(seeds, device)
     never = torch.tensor(list(forbidden), dtype=torch.long, device=device)
@@ -58,28 +58,30 @@ def sample(
         chance = chances.next()
         if constrained is not None:
             constrained.mask(logits)
-        (tokens,) = steps.apply(work, logits, (chance,) if seen is None else (chance, seen), (never,))
+        (chosen,) = steps.apply(work, logits, (chance,) if seen is None else (chance, seen), (never,))
+        pending.append(chosen)
+        tokens = chosen.clamp(min=0)  # a row without a token is an error, but only when it is read
         if seen is not None:
             seen.scatter_(1, tokens[:, None], True)
-        if constrained is not None:
-            constrained.advance(tokens)
-        pending.append(tokens)
+        stay = None  # the places of rows that stay; None: all
         if rows.is_check_due(written):
             news = _read(torch.stack(pending, 1).tolist(), rows, texts, ends, stop)
             pending.clear()
             if news:
                 yield news
             stay = rows.drop_done(written)
-            if stay is not None:
-                if not stay:
-                    return
-                index = torch.tensor(stay, device=device)
-                steps.reorder(index)
-                tokens = tokens[index]
-                chances.keep(stay)
-                if constrained is not None:
-                    constrained.keep(stay)
-                seen = None if seen is None else seen[index]
+        if stay == []:
+            return
+        if constrained is not None:
+            constrained.advance(tokens)
+        if stay is not None:
+            index = torch.tensor(stay, device=device)
+            steps.reorder(index)
+            tokens = tokens[index]
+            chances.keep(stay)
+            if constrained is not None:
+                constrained.keep(stay)
+            seen = None if seen is None else seen[index]
         logits = steps.step(tokens)
 
 
@@ -185,6 +187,8 @@ def _read(ids: list[list[int]], rows: Rows, texts: list[list[int]], ends: set[in
             if token in ends:
                 rows.done.add(row)
                 break
+            if token == NO_TOKEN:
+                raise NotFiniteError
             text.append(token)
             if len(text) == rows.limits[row] or (stop is not None and stop(row, text)):
                 rows.done.add(row)

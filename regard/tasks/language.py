@@ -23,7 +23,7 @@ from regard.decode.engine import Given
 from regard.decode.rows import fit_limits
 from regard.decode.sample import sample_all
 from regard.decode.static import KeptEngine
-from regard.errors import ConfigError
+from regard.errors import ConfigError, NotFiniteError
 from regard.models.model import writes
 from regard.parts.precision import at_least_float32
 from regard.parts.state import Hidden, State
@@ -204,16 +204,19 @@ class Language(LongTextTask):
         starts = np.linspace(0, self.valid.tokens - 2 * width, 4).astype(np.int64)[1:-1]
         text = self.valid.windows(starts, 2 * width)
         given = Given(text[:, :width])
-        with self._engine.of(model) as engine:
-            made = sample_all(
-                engine,
-                given,
-                end=(),  # one text may follow another, as in the validation text
-                limits=fit_limits(model, given, [width] * len(text)),
-                sampling=Sampling(temperature=0.8),
-                seeds=list(range(len(text))),
-                forbidden=(self.learned.pad, self.learned.unk, self.learned.start, self.learned.mask),
-            )
+        try:
+            with self._engine.of(model) as engine:
+                made = sample_all(
+                    engine,
+                    given,
+                    end=(),  # one text may follow another, as in the validation text
+                    limits=fit_limits(model, given, [width] * len(text)),
+                    sampling=Sampling(temperature=0.8),
+                    seeds=list(range(len(text))),
+                    forbidden=(self.learned.pad, self.learned.unk, self.learned.start, self.learned.mask),
+                )
+        except NotFiniteError:  # a model that diverged, as its loss says
+            return []
         decode = self.learned.decode
         rows = zip(decode(text[:, :width].tolist()), decode(text[:, width:].tolist()), decode(made), strict=True)
         return [Sample(*texts) for texts in rows]

@@ -15,7 +15,7 @@ from transformers import (
 )
 
 from regard.decode import choose as module
-from regard.decode.choose import Sampling, choose_tokens, penalise, weigh
+from regard.decode.choose import NO_TOKEN, Sampling, choose_tokens, penalise, weigh
 from regard.errors import ConfigError
 
 V = 17
@@ -158,3 +158,20 @@ def test_bad_values(field, value, rule):
 def test_a_repetition_penalty_must_leave_logits_finite(penalty):
     with pytest.raises(ConfigError, match="repetition=.* must be between 0.01 and 100"):
         Sampling(repetition=penalty)
+
+
+@pytest.mark.parametrize("size", [V, 600])
+@pytest.mark.parametrize(
+    "sampling",
+    [Sampling(), *(Sampling(**{key: value}) for key, value in (("temperature", 0.0), ("top_k", 3), ("top_p", 0.5)))],
+)
+def test_scores_that_are_not_finite_give_no_token_and_leave_the_other_rows_alone(sampling, size):
+    logits = random(5, size).float()
+    chance = torch.linspace(0, 0.99, 5)
+    wanted = choose_tokens(logits, sampling, chance)
+    for row, value in enumerate((torch.nan, torch.inf)):
+        logits[row, 3] = value
+    logits[2] = -torch.inf
+    found = choose_tokens(logits, sampling, chance)
+    assert found[:3].tolist() == [NO_TOKEN] * 3
+    assert torch.equal(found[3:], wanted[3:])

@@ -115,6 +115,14 @@ def test_a_constraint_that_allows_nothing_is_an_error():
         beam_search(Script(VOCABULARY), given(1), end=END, limits=[9], constraint=Nothing())
 
 
+def test_a_constraint_that_allows_only_forbidden_tokens_is_an_error():
+    script, options = Script(VOCABULARY), {"end": END, "limits": [9], "forbidden": range(1, VOCABULARY)}
+    with pytest.raises(InputError, match="the constraint Rising allows only forbidden tokens in the state \\(1, 0\\)"):
+        beam_search(script, given(1), constraint=Rising(), **options)
+    with pytest.raises(InputError, match="the constraint Rising allows only forbidden tokens in the state \\(1, 0\\)"):
+        sample_all(script, given(1), constraint=Rising(), sampling=Sampling(), seeds=[0], **options)
+
+
 def test_rows_with_a_limit_of_zero_write_nothing():
     found = beam_search(Script(VOCABULARY), given(2), end=END, limits=[0, 9], beam=2, constraint=Rising())
     assert [one.ids for one in found[0]] == [[]]

@@ -14,7 +14,7 @@ from regard.decode.choose import Sampling, choose_tokens
 from regard.decode.engine import Given, eager, in_use
 from regard.decode.rows import fit_limits
 from regard.decode.sample import Chances, each_in_use, sample, sample_all
-from regard.errors import InputError
+from regard.errors import InputError, NotFiniteError
 
 from ..laws.cases import SHRINK, VOCABULARY, Case
 from .script import Script, prompts
@@ -72,6 +72,24 @@ def test_rows_together_are_plain_loops(sampling, every, monkeypatch):
         )
         pairs = zip(ROWS, LIMITS, SEEDS, strict=True)
         assert found == [naive(script, *pair[:2], sampling, pair[2], forbidden=[7, 0]) for pair in pairs]
+
+
+class Diverged(Script):
+    """Scores that are NaN after three tokens."""
+
+    def logits(self, text: Sequence[int]) -> Tensor:
+        return super().logits(text) * (torch.nan if len(text) == 3 else 1)
+
+
+@pytest.mark.parametrize("every", [1, 4])
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(), Sampling(repetition=2.0)])
+def test_scores_that_are_not_finite_are_an_error_where_they_are_read(sampling, every, monkeypatch):
+    monkeypatch.setattr(rows, "check_interval", lambda device: every)
+    options = {"end": (), "sampling": sampling, "seeds": [0, 1]}
+    with pytest.raises(NotFiniteError, match="the model computes numbers that are not finite"):
+        sample_all(Diverged(V), prompts([5], [3, 4]), limits=[5, 1], **options)
+    (first, second) = sample_all(Diverged(V), prompts([5], [3, 4]), limits=[2, 1], **options)
+    assert (len(first), len(second)) == (2, 1)  # the row that is done is still in the batch
 
 
 @given(seed=st.integers(0, 1000), every=st.integers(1, 5), ends=st.sets(st.integers(0, V - 1), max_size=4))

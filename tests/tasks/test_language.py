@@ -390,6 +390,15 @@ def test_samples_are_beginning_end_and_what_was_made(tmp_path, recipe):
     assert task.samples(model) == samples
 
 
+def test_a_model_that_diverged_has_no_samples(tmp_path):
+    task = task_of(tmp_path, long_text(600), window=20)
+    model = model_for(task, "writer")
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights.fill_(torch.nan)
+    assert task.samples(model) == []
+
+
 def test_samples_of_a_text_of_one_window(tmp_path):
     task = task_of(tmp_path, long_text(12), valid="abcd", window=5)  # six tokens: one window and what follows it
     assert len(task.samples(model_for(task, "writer"))) == 2

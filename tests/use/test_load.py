@@ -189,6 +189,8 @@ def test_the_device_is_chosen(tmp_path):
         ("translation", lambda model: model.translate(["red dog"], coverage=0.2)),
         ("parsing", lambda model: model.parse(["red dog"])),
         ("language", lambda model: list(model.generate_lines(["red dog"], GenerateOptions(beam=2)))),
+        ("language", lambda model: list(model.generate_lines(["red dog"]))),
+        ("language", lambda model: list(model.stream("red dog"))),
         ("classification", lambda model: model.classify(["red dog"])),
         ("masked", lambda model: model.fill(["red [MASK]"])),
         ("masked", lambda model: model.embed(["red dog"])),
