@@ -2,20 +2,24 @@
 
 `--recipe gpt2 --size tiny` and `--recipe gpt2 model.dim=128` are computed here, as tables of a recipe. Every
 ratio of the recipe is kept as far as whole numbers allow: the width of a head, hidden / dim, kv_heads / heads, ranks,
-the widths of experts, the kinds of layers in a pattern.
+the widths of experts, the kinds of layers in a pattern. A size or pattern that is not valid stays as it is: it is
+reported when the model is checked.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, sqrt
-from typing import Any
+from re import fullmatch
+from typing import Any, TypeGuard
 
 from regard.config import Table
+from regard.limits import MOST
 
 SHALLOW = 4  # a stack of fewer layers (the recurrent recipes) keeps its depth
 LEAST_HEAD = 16  # the least width of a head, where the recipe's own does not divide the model's width
 # Keys that grow with the width, besides heads.
 WIDTHS = ("hidden", "rank", "query_rank", "gate_rank", "value_rank", "concatenate")
+LATENT_WIDTHS = ("plain", "turned", "value")  # widths of a head of multi-head latent attention
 HEADS = 4  # heads of a part that replaces one without heads
 
 
@@ -43,7 +47,7 @@ def scale_model(model: Mapping[str, Any], size: Size) -> Table:
     Without a depth in `size`, stacks of four layers and more scale by the square root of the width; without heads, a
     head keeps its width where that divides the new one.
     """
-    if not isinstance(model.get("dim"), int):
+    if not _is_size(model.get("dim")) or not _is_size(size.dim):
         return dict(model)
     return {**_scale_table(model, model["dim"], size), "dim": size.dim}
 
@@ -56,18 +60,27 @@ def _scale_table(table: Mapping[str, Any], dim: int, size: Size) -> Table:
             scaled[key] = _scale_heads(value, dim, size)
         elif isinstance(value, Mapping):
             scaled[key] = _scale_table(value, dim, size)
-        elif key == "heads" and isinstance(value, int) and dim % value == 0:  # a mixer that has no table of heads
+        elif key == "heads" and _is_size(value) and dim % value == 0:  # a mixer that has no table of heads
             scaled[key] = _count_heads(size.dim, value, dim // value, size.heads)
-        elif key in WIDTHS and isinstance(value, int):
+        elif key in WIDTHS and _is_size(value):
             scaled[key] = _scale_width(value, size.dim / dim)
         else:
             scaled[key] = value
-    if isinstance(table.get("depth"), int):
+    if _is_size(table.get("depth")):
         scaled["depth"] = _scale_depth(table["depth"], dim, size)
-        if "pattern" in table:
+        if _is_pattern(table.get("pattern")):
             scaled["pattern"] = _scale_pattern(table["pattern"], table["depth"], scaled["depth"])
             scaled["depth"] = max(scaled["depth"], len(scaled["pattern"]))
     return scaled
+
+
+def _is_size(value: object) -> TypeGuard[int]:
+    return type(value) is int and 0 < value <= MOST
+
+
+def _is_pattern(value: object) -> TypeGuard[list[str]]:
+    items = value if isinstance(value, list | tuple) else [None]
+    return all(isinstance(item, str) and fullmatch(r"([1-9]\d{0,9}\*)?[^*]+", item) for item in items)
 
 
 def _scale_width(width: int, ratio: float) -> int:
@@ -103,22 +116,26 @@ def _scale_pattern(pattern: list[str], before: int, after: int) -> list[str]:
 
 def _scale_heads(heads: Mapping[str, Any], dim: int, size: Size) -> Table:
     """Scale the table of heads: their number follows the width, and each keeps its own width if it can."""
-    if not isinstance(heads.get("heads"), int):
-        return _scale_table(heads, dim, size)
     scaled = _scale_table(heads, dim, size)
-    before = heads["heads"]
-    if heads.get("kind") == "latent":
+    before = heads.get("heads")
+    is_latent = heads.get("kind") == "latent"
+    has_own_width = is_latent or "head_dim" in heads  # not dim / heads, and so independent of the width
+    if not _is_size(before) or (before > dim and not has_own_width):
+        return scaled
+    if is_latent:
+        if not all(_is_size(heads.get(key)) for key in LATENT_WIDTHS):
+            return scaled
         narrower = 1.0 if size.heads is None else size.dim // size.heads / heads["value"]
         scaled["heads"] = max(1, round(before * size.dim / dim / narrower))
-        scaled |= {key: max(2, round(heads[key] * narrower / 2) * 2) for key in ("plain", "turned", "value")}
+        scaled |= {key: max(2, round(heads[key] * narrower / 2) * 2) for key in LATENT_WIDTHS}
         return scaled
-    if "head_dim" in heads and size.heads is None:  # not dim / heads, and so independent of the width
+    if has_own_width and size.heads is None:
         scaled["heads"] = max(1, round(before * size.dim / dim))
     else:
         scaled["heads"] = _count_heads(size.dim, before, dim // before, size.heads)
         if "head_dim" in heads:
             scaled["head_dim"] = size.dim // scaled["heads"]
-    if "kv_heads" in heads:
+    if _is_size(heads.get("kv_heads")):
         wanted = max(1, round(scaled["heads"] * heads["kv_heads"] / before))
         scaled["kv_heads"] = max(count for count in range(1, wanted + 1) if scaled["heads"] % count == 0)
     return scaled

@@ -21,7 +21,7 @@ from regard.machine import THREADS
 from regard.models.recipe import Recipe, build, build_empty, load_recipe
 from regard.models.scale import SIZES, Size, scale_model
 from regard.models.store import tensors
-from regard.recipe_files import merge, read_recipe, recipe_names
+from regard.recipe_files import merge, override, read_recipe, recipe_names
 from regard.runs.layout import RECIPE
 from regard.tasks.defaults import Amount, TaskConfig, suggest_schedule
 from regard.tasks.kinds import TASKS
@@ -109,6 +109,31 @@ def test_ratios_of_a_recipe_are_kept():
     assert deepseek["layers"]["sparse"]["mixer"]["heads"]["rank"] == 64
     assert deepseek["layers"]["sparse"]["feedforward"]["hidden"] == 128
     assert scale_model(to_table(load_recipe("lstm").model), SIZES["tiny"])["depth"] == 2  # a shallow one keeps its own
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "model.dim=0",
+        "model.depth=-1",
+        "model.pattern=[3]",
+        'model.pattern=["x*dense", "sparse"]',
+        'model.pattern=["0*dense", "sparse"]',
+        "model.layers.sparse.mixer.heads.heads=0",
+        "model.layers.sparse.mixer.heads={kind='multi', heads=100000}",
+        "model.layers.sparse.mixer.heads.value=none",
+        "model.layers.dense.mixer.heads={kind='multi', heads=4, kv_heads='a'}",
+        f"model.layers.dense.feedforward.hidden={10**400}",
+    ],
+)
+def test_a_model_that_is_not_valid_is_reported_as_it_was_written(wrong: str):
+    table = override({"model": to_table(load_recipe("deepseek-like").model)}, [wrong])["model"]
+    for size in (SIZES["tiny"], Size(128), Size(10**400)):
+        with pytest.raises(ConfigError) as error:
+            build_empty(from_table({"model": scale_model(table, size)}, Recipe).model)
+        with pytest.raises(ConfigError) as before:
+            build_empty(from_table({"model": table}, Recipe).model)
+        assert str(error.value).partition(":")[0] == str(before.value).partition(":")[0]
 
 
 @pytest.mark.parametrize("kind", TASKS)
