@@ -275,7 +275,7 @@ def test_a_server_that_is_gone(tab: Tab, shown: Shown):
     tab.open(shown.ids["translator"], "arithmetic", attention="cross.1", head=1, query=0, key=0)
     expect(tab.page.locator("[data-check]")).to_be_visible()
     tab.page.route("**/row/**", lambda route: route.abort("connectionrefused"))  # other requests may still be pending
-    tab.page.wait_for_function("() => fetch('row/0.f32').then(() => false, () => true)")  # the route holds a little later
+    tab.page.wait_for_function("() => fetch('row/0.f32').then(() => false, () => true)")  # it holds a little later
     tab.press("j")
     expect(tab.page.locator("main .failure")).to_have_text("The viewer's server does not answer; is it still running?")
     tab.page.unroute("**/row/**")
