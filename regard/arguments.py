@@ -45,7 +45,7 @@ def check_path(path: object, name: str) -> Path:
     """Check that an argument is a path: a text that is not empty, or an object that stands for a path, as a `Run`."""
     if not isinstance(path, str | os.PathLike) or path == "" or "\0" in str(path):
         raise InputError(f"{name}={shortened(path)} must be a path")
-    if has_long_name(path):
+    if isinstance(path, str) and has_long_name(path):  # of a path of the command line, the system says the same
         raise InputError(f"{name}={shortened(path)} must be a path; a name in it has more than {LONGEST_NAME} bytes")
     return Path(path)
 
