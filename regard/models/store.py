@@ -47,6 +47,7 @@ DTYPES = {  # by their names in safetensors files
 
 def tensors(model: nn.Module) -> dict[str, Tensor]:
     """Return the tensors that are saved, by name: parameters, and buffers that training changes; shared ones once."""
+    model = getattr(model, "_orig_mod", model)  # as it was before torch.compile
     kept = set(model.state_dict())
     named = [*model.named_parameters(), *model.named_buffers()]
     return {name: tensor for name, tensor in named if name in kept}

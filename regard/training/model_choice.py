@@ -106,11 +106,13 @@ def _take_module(draft: Draft, module: nn.Module) -> None:
     if missing:
         rule = f"{type(module).__name__} has no {' and no '.join(missing)}"
         raise ConfigError(f"{rule}; {draft.kind} needs a module with {', '.join(needed)}", "model")
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise ConfigError("no parameter of this module learns; set requires_grad of some of them", "model")
     config = getattr(module, "config", None)
     draft.pretrained, draft.named, draft.base = None, True, {}
     if isinstance(config, ModelConfig):
         try:
-            check_described(getattr(module, "_orig_mod", module))  # inside the wrapper of torch.compile
+            check_described(module)
         except RegardError as error:
             raise ConfigError(f"{error}, or set its config to None to keep its weights only", "model") from None
         draft.base = to_table(config)

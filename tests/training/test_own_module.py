@@ -94,6 +94,19 @@ def test_a_model_that_was_built_keeps_its_config_and_its_weights():
         regard.train(data("language", Path("data")), model=other, console=QUIET)
 
 
+@pytest.mark.parametrize("built", [True, False])
+def test_a_compiled_module_is_saved_by_the_names_of_the_module_itself(built: bool):
+    tokens, scores = sizes("language")
+    changes = ["model.dim=16", "model.depth=1", "model.layers.block.mixer.heads.heads=2", f"model.vocabulary={tokens}"]
+    module = regard.build("writer", *changes) if built else Bag(tokens, scores, over_row=False)
+    compiled = torch.compile(module, backend="eager")
+    run = regard.train(data("language", Path("data")), *training(4), model=compiled, run="run", console=QUIET)
+    assert load_file("run/model.safetensors").keys() == module.state_dict().keys()
+    assert not built or run.model().config == module.config
+    run = regard.resume("run", "train.steps=6", model=None if built else compiled, console=QUIET)
+    assert run.metrics[-1]["step"] == 6
+
+
 def test_a_part_that_was_replaced_by_hand_is_found_before_the_training():
     """As for LoRA; without its config it is a module of one's own."""
     tokens, _ = sizes("language")
@@ -116,6 +129,9 @@ def test_a_module_that_cannot_be_trained_says_what_it_lacks():
     for options in ({"recipe": "gpt2"}, {"size": "tiny"}, {"init_from": "somewhere"}):
         with pytest.raises(ConfigError, match="model=... is trained as it is; leave .*=... out"):
             regard.train(data("language", Path("data")), model=Bag(9, 9, over_row=False), console=QUIET, **options)
+    frozen = Bag(9, 9, over_row=False).requires_grad_(False)
+    with pytest.raises(ConfigError, match="model: no parameter of this module learns; set requires_grad"):
+        regard.train(data("language", Path("data")), model=frozen, console=QUIET)
 
 
 def test_callbacks_see_updates_and_validations():
