@@ -284,10 +284,11 @@ def _read_parquet(path: Path) -> Iterator[tuple[int, Values]]:
     try:
         with parquet.ParquetFile(path, pre_buffer=False) as file:  # to hold one group of rows at a time
             _check_groups(path, file)
-            rows = (row for batch in file.iter_batches(BATCH) for row in batch.to_pylist())
-            yield from enumerate(rows, 1)
+            yield from enumerate((row for batch in file.iter_batches(BATCH) for row in _rows_of(batch)), 1)
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: not valid Parquet ({_first_line(error)}); download or write it again") from None
+    except (ValueError, OverflowError) as error:  # in a list; in a column of its own, see `_values_of`
+        raise InputError(f"{path}: cannot be read ({_first_line(error)}); write it again without this column") from None
 
 
 def _check_groups(path: Path, file: Any) -> None:
@@ -319,7 +320,31 @@ def _read_saved(path: Path) -> Iterator[tuple[int, Values]]:
     except Exception as error:  # the library raises many kinds of errors
         raise InputError(f"{path}: cannot be read as a data set ({_first_line(error)}); save it again") from None
     batches = saved.with_format("arrow").iter(BATCH)
-    yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
+    yield from enumerate((row for batch in batches for row in _rows_of(batch)), 1)
+
+
+def _rows_of(batch: Any) -> Iterator[Values]:
+    """Yield the rows of a batch of Arrow."""
+    columns = [_values_of(column) for column in batch.columns]
+    for row in zip(*columns, strict=True):
+        yield dict(zip(batch.schema.names, row, strict=True))
+
+
+def _values_of(column: Any) -> list[Any]:
+    """Return the values of a column; dates and times that Python cannot hold as the numbers that Arrow stores.
+
+    Such are years above 9999, unknown time zones and, without pandas, nanoseconds. They are hardly what is read, and
+    the other columns must not fail for them.
+    """
+    import pyarrow
+
+    try:
+        values: list[Any] = column.to_pylist()
+    except (pyarrow.ArrowException, ValueError, OverflowError):
+        if not pyarrow.types.is_temporal(column.type):
+            raise
+        values = column.cast(pyarrow.int32() if column.type.bit_width == 32 else pyarrow.int64()).to_pylist()
+    return values
 
 
 def _to_text(row: Values, place: str) -> Row:

@@ -146,6 +146,26 @@ def test_columns_of_other_types_become_text(tmp_path):
     assert rows(tmp_path / "a.parquet") == [{"i": "3", "b": "false", "n": "", "raw": "ä", "f": "0.5"}]
 
 
+@pytest.mark.parametrize(
+    ("values", "stored"),
+    [
+        (pyarrow.array([2**30], pyarrow.date32()), str(2**30)),
+        (pyarrow.array([2**62], pyarrow.duration("s")), str(2**62)),
+        (pyarrow.array([7], pyarrow.timestamp("s")), "1970-01-01 00:00:07"),
+    ],
+)
+def test_times_that_python_cannot_hold_become_the_numbers_that_are_stored(tmp_path, values, stored):
+    parquet.write_table(pyarrow.table({"text": ["a"], "time": values}), tmp_path / "a.parquet")
+    assert rows(tmp_path / "a.parquet") == [{"text": "a", "time": stored}]
+
+
+def test_a_list_of_times_that_python_cannot_hold_is_an_error(tmp_path):
+    times = pyarrow.array([[2**30]], pyarrow.list_(pyarrow.date32()))
+    parquet.write_table(pyarrow.table({"text": ["a"], "times": times}), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=r"a.parquet: cannot be read \(.*999999999"):
+        rows(tmp_path / "a.parquet")
+
+
 @pytest.mark.parametrize("kind", [".jsonl", ".parquet", ""])
 def test_translations_are_flattened(tmp_path, kind):
     row = {"id": "7", "translation": {"de": "ja", "en": "yes"}}
