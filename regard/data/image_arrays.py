@@ -43,6 +43,9 @@ def pair_with_labels(labels: np.ndarray, pixels: Pixels, place: str) -> tuple[Pi
         )
     if not len(pixels):
         raise InputError(f"{place}: there are no images in it")
+    if not pixels.size:
+        shape = " x ".join(map(str, pixels.shape[1:3]))
+        raise InputError(f"{place}: its images have no pixels ({shape}); write it again")
     return pixels, labels.astype(np.int64)
 
 

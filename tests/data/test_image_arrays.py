@@ -200,6 +200,7 @@ def test_npz_files_of_unclear_split(tmp_path: Path, name: str) -> None:
         ({}, "holds nothing; it needs the arrays images and labels (or x_train, y_train, ...)"),
         ({"x": some_images(2), "y": labels(1)}, "x: there are 2 images but 1 labels; each image needs one label"),
         ({"x": some_images(0), "y": labels()}, "x: there are no images in it"),
+        ({"x": some_images(2)[:, :0], "y": labels(0, 1)}, "x: its images have no pixels (0 x "),
         (
             {"x": some_images(1), "y": np.array([1.0])},
             "x: the labels are float64 of shape (1,); each image needs one",
