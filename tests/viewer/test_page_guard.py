@@ -68,6 +68,14 @@ def test_headings_are_in_order_while_heads_are_loading(tab: Tab, ids: dict[str, 
         assert (view, tab.violations("heading-order", "page-has-heading-one")) == (view, [])
 
 
+def test_three_recordings_are_offered_for_a_view_at_most(tab: Tab, ids: dict[str, str]):
+    tab.open(ids["recurrent"], "states")
+    tab.press("1")  # which needs attention
+    others = tab.page.locator(".unavailable button").filter(has_text="Open")
+    expect(others.first).to_be_visible()
+    assert others.count() == 3
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_in_what_opens(tab: Tab, ids: dict[str, str], scheme: str):
     tab.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")

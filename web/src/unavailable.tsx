@@ -9,6 +9,8 @@ import { views, type View } from "./views";
 
 /** Views that a stored recording may lack, but a running model has. */
 const NEED_MODEL = ["arithmetic", "words", "next", "change"];
+/** How many recordings are offered, the newest ones, so that the message has a line or two. */
+const OFFERED = 3;
 
 export function UnavailableView({ recording }: { recording: Recording }) {
   const { refused, selection } = useApp();
@@ -64,7 +66,7 @@ function Offer({ view, recording }: { view: View; recording: Recording }) {
       const { manifest } = await Recording.open(source, each.id);
       return view.whyNot(manifest) === null ? [each] : [];
     });
-    return (await Promise.all(opened.map((each) => each.catch(() => [])))).flat();
+    return (await Promise.all(opened.map((each) => each.catch(() => [])))).flat().slice(0, OFFERED);
   });
   return (
     <div class="unavailable">
