@@ -92,6 +92,13 @@ def test_a_vector_comes_from_another_text(tab: Tab, shown: Shown):
     expect(tab.page.locator(".sentence")).to_contain_text("Loss of this text:")
 
 
+def test_a_model_of_images_is_offered_no_other_text(tab: Tab, shown: Shown):
+    tab.open(shown.ids["seer"], "change")
+    tab.page.get_by_text("Replace a vector").click()
+    expect(tab.page.get_by_role("button", name="Replace", exact=True)).to_be_visible()
+    expect(tab.page.get_by_text("in another text")).to_have_count(0)
+
+
 def test_the_output_of_a_head_comes_from_another_head(tab: Tab, shown: Shown):
     tab.open(shown.ids["writer"], "change")
     tab.page.get_by_text("Replace a vector").click()

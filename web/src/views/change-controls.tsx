@@ -106,6 +106,7 @@ export function Vectors({ recording, add }: { recording: Recording; add(change: 
   const [into, origin] = [useSignal(0), useSignal(0)];
   const text = useSignal("");
   const elsewhere = text.value.trim() !== "";
+  const readsText = manifest.noun !== "patch" && manifest.noun !== "step";
   const isHead = recording.attention(to.value) !== null;
   const pick = (place: string) => {
     if ((recording.attention(place) !== null) !== isHead) [from.value, otherHead.value, origin.value] = [place, 0, 0];
@@ -139,10 +140,12 @@ export function Vectors({ recording, add }: { recording: Recording; add(change: 
         ) : (
           <TokenField title="of" names={names(from.value)} value={origin.value} onPick={(at) => (origin.value = at)} />
         )}
-        <label class="field grow">
-          <span>in another text (optional)</span>
-          <input type="text" value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} />
-        </label>
+        {readsText && (
+          <label class="field grow">
+            <span>in another text (optional)</span>
+            <input type="text" value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} />
+          </label>
+        )}
         <button type="submit">Replace</button>
       </form>
     </details>
