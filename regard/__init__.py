@@ -13,6 +13,7 @@
 `import regard` and `regard --help` are instant.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,11 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares these lines 
     from regard.viewer.notebook import look as look
 
 __version__ = "0.1.0"
+
+# Memory of large tensors on a CPU comes in pages of 2 MB, where the system has them. It is taken from the system again
+# for each tensor, and with pages of 4 KB the page faults take up to half the time of an update. Torch reads this
+# variable when it first needs memory.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 _HOMES = {  # the public names and the modules that define them
     "Config": "regard.config",
