@@ -18,7 +18,7 @@ from regard.hub.families import FAMILIES
 from regard.hub.family import Family, check_weights, read_weights, write_weights
 from regard.hub.hub_config import HubConfig
 from regard.hub.weights import DTYPES, INDEX, SINGLE_FILE, FolderWeights, open_weights
-from regard.models.model import Model
+from regard.models.model import Model, unwrapped
 from regard.models.recipe import ModelConfig, build_empty, whole_numbers
 from regard.models.store import assign_weights, tensors, write_files
 from regard.untrusted import read_json
@@ -187,7 +187,7 @@ def find_conversion(config: ModelConfig) -> Conversion:
 
 def save_huggingface(model: nn.Module, folder: str | Path, details: Details = Details()) -> None:  # noqa: B008
     """Write a model as a Hugging Face folder. What cannot be expressed is rejected before anything is written."""
-    model = getattr(model, "_orig_mod", model)  # the module inside torch.compile's wrapper
+    model = unwrapped(model)
     if not isinstance(model, Model) or model.config is None:
         raise RegardError("only a model that was built from a recipe or a config can be saved; this one has no config")
     conversion = find_conversion(model.config)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from regard.errors import InputError, choices
 from regard.models.introspection import Tap
-from regard.models.model import Model
+from regard.models.model import Model, unwrapped
 from regard.parts.attention import Attention
 from regard.parts.edit import (
     Edit,
@@ -63,7 +63,7 @@ def find_places(model: nn.Module) -> dict[str, Place]:
         for path, module in model.named_modules()
         if isinstance(module, Attention)
     }
-    plain = getattr(model, "_orig_mod", model)  # as it was before torch.compile
+    plain = unwrapped(model)
     if isinstance(plain, Model):
         for role in plain.attentions():
             if role.name in named:

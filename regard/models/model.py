@@ -332,6 +332,12 @@ class EncoderDecoder(StepModel):
         return (self.source_embed or self.embed).tokens.table.num_embeddings
 
 
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return the module that torch.compile has wrapped; any other module as it is."""
+    inside: nn.Module = getattr(model, "_orig_mod", model)
+    return inside
+
+
 def writes(model: nn.Module) -> TypeGuard[StepModel]:
     """Return whether a model generates token by token."""
     return isinstance(model, StepModel)

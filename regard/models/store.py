@@ -17,7 +17,7 @@ from regard.config import from_table, to_json
 from regard.errors import RegardError, choices
 from regard.models.compact import expand_weights
 from regard.models.init import allocate
-from regard.models.model import Model, ModelConfig
+from regard.models.model import Model, ModelConfig, unwrapped
 from regard.models.recipe import Recipe, build_empty
 from regard.parts.constant import Constant
 from regard.recipe_files import in_file
@@ -47,7 +47,7 @@ DTYPES = {  # by their names in safetensors files
 
 def tensors(model: nn.Module) -> dict[str, Tensor]:
     """Return the tensors that are saved, by name: parameters, and buffers that training changes; shared ones once."""
-    model = getattr(model, "_orig_mod", model)  # as it was before torch.compile
+    model = unwrapped(model)
     kept = set(model.state_dict())
     named = [*model.named_parameters(), *model.named_buffers()]
     return {name: tensor for name, tensor in named if name in kept}
@@ -58,7 +58,7 @@ def save_model(model: nn.Module, folder: str | Path, weights: Mapping[str, Tenso
 
     `weights` are those that it had when they were copied; by default it has them still.
     """
-    model = getattr(model, "_orig_mod", model)  # as it was before torch.compile
+    model = unwrapped(model)
     if not isinstance(model, Model) or model.config is None:
         raise RegardError("this model has no config, so it cannot be saved; build it from a recipe or a config")
     check_described(model)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from regard.config import Config, Kinds, NotNegative, Positive, Rate
 from regard.errors import ConfigError, RegardError
+from regard.models.model import unwrapped
 from regard.models.stack import Stack
 from regard.parts.recurrent import Recurrent
 from regard.training.muon import Muon
@@ -195,7 +196,7 @@ class MuonConfig(OptimizerConfig):
 
 def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters that the model learns, by name; shared ones once."""
-    model = getattr(model, "_orig_mod", model)  # as it was before torch.compile
+    model = unwrapped(model)
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from regard.errors import RegardError
-from regard.models.model import Model
+from regard.models.model import Model, unwrapped
 from regard.models.store import save_weights
 from regard.parts.watch import Watchable, watch
 from regard.runs.layout import PROBE, RECIPE, STEP_FILE, step_name
@@ -88,7 +88,7 @@ def probe_weights(model: nn.Module, inputs: Batch) -> dict[str, Tensor]:
     Of a model that lists its attentions, only these count: others may not be between the tokens of the row.
     """
     training = model.training
-    plain = getattr(model, "_orig_mod", model)  # as it was before torch.compile
+    plain = unwrapped(model)
     listed = {role.name for role in plain.attentions()} if isinstance(plain, Model) else set()
     model.eval()
     try:

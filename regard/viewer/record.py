@@ -12,7 +12,7 @@ from torch import nn
 from regard.data.tokenizer import Tokenizer
 from regard.decode.engine import eager
 from regard.errors import InputError
-from regard.models.model import Model, writes
+from regard.models.model import Model, unwrapped, writes
 from regard.models.template import Template
 from regard.use.bundle import Bundle
 from regard.use.loaded_model import LoadedModel
@@ -50,7 +50,7 @@ def make_bundle(model: LoadedModel | Bundle | nn.Module, tokenizer: Tokenizer | 
         return model.bundle
     if isinstance(model, Bundle):
         return model
-    model = getattr(model, "_orig_mod", model)  # as it was before torch.compile
+    model = unwrapped(model)
     if not isinstance(model, Model):
         name = type(model).__name__
         raise InputError(f"{name} is not a model of regard; use one from `regard.load` or `regard.build`")
